@@ -1,4 +1,4 @@
-"""Requests that change state with every field that is recorded, their answers, and what must be in the event."""
+"""Requests that change state, with every field that the audit records, their answers, and the expected events."""
 
 from klamm.wire.api_keys import ApiKey
 from klamm.wire.messages import (

@@ -1,4 +1,4 @@
-"""An observer as most tests of the audit need it."""
+"""Fixtures: an observer of the audit, in the form that most tests need."""
 
 import re
 from pathlib import Path
@@ -13,7 +13,7 @@ OF_THE_SERVER = re.compile(
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the files that import nothing but the audit's own package, of which nothing is ever compiled."""
+    """Mark tests in files that import only the audit's own package as `uncompiled`, because it is never compiled."""
     apart = {
         path
         for path in {item.path for item in items if Path(__file__).parent in item.path.parents}

@@ -1,4 +1,4 @@
-"""A day of honest traffic: clients of three teams on a real server, whose clock is moved from hour to hour."""
+"""A day of normal traffic: clients of three teams on a real server, whose clock moves from hour to hour."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SETTINGS = (
 
 
 class HonestDay:
-    """Plays the day; `spool` has its events."""
+    """Plays the day. `spool` has its events."""
 
     def __init__(self, folder: Path, mistakes: int = 1) -> None:
         self.spool, self._mistakes, self._read, self._epochs = folder / "spool", mistakes, 0, {"one": 0, "two": 0}
@@ -50,7 +50,7 @@ class HonestDay:
                 self.server.advance_ms(HOUR_MS)
 
     def client(self, user: str, password: str = "right") -> RawClient:
-        """Log in; a client whose password is wrong is closed."""
+        """Log in. The server closes a client with a wrong password."""
         client = RawClient(self.server.address(), client_id=f"{user}-client", timeout_s=120)
         if log_in(client, "SCRAM-SHA-256", user, password).error_code:
             client.close()
@@ -84,7 +84,10 @@ class HonestDay:
         admin.close()
 
     def _work(self, hour: int) -> None:
-        """The shop produces, and billing reads; its second member is there by day, so that its group rebalances."""
+        """Let the shop produce and billing read.
+
+        Billing's second member is there only by day, so its group rebalances.
+        """
         shop = self._admin("shop")
         shop.produce(TOPIC, *[RECORD] * RECORDS_AN_HOUR)
         shop.close()
@@ -103,7 +106,7 @@ class HonestDay:
             assert client.call(request, 9).topics[0].partitions[0].error_code == 0
 
     def _beat(self, client: RawClient, member: str, *, leaves: bool) -> None:
-        """Join the group again: the session has ended within the hour."""
+        """Join the group again, because the session has ended within the hour."""
         answer = client.call(
             ConsumerGroupHeartbeatRequest(
                 GROUP,

@@ -1,4 +1,4 @@
-"""Someone with root on server and lake, and with their keys: what they do to a log and to what it says of the lake."""
+"""Attacks of someone with root on server and lake, and with their keys, on a log and on what it says about the lake."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ ROLLED_BACK = "rolled back"
 
 
 class LogAttack:
-    """`touched` are the names that a report must have one of; `in_log` says that the log's own files show it.
+    """One attack. A report must contain one of the names in `touched`.
 
-    `older` is a copy of the lake as it was before some of the entries that are pinned.
+    `in_log` is True if the log's own files show the attack. `older` is a copy of the lake before some of the entries
+    that are pinned.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class LogAttack:
         (self.folder / "checkpoint").write_text(str(forged.signed(self.log_signer.line(forged.text))))
 
     def files(self) -> list[Path]:
-        """Return those that the newest checkpoint needs; others are parts of tiles that older ones needed."""
+        """Return the files that the newest checkpoint needs. Other files are parts of tiles for older checkpoints."""
         size, level = self.checkpoint().size, 0
         names = [tile_name("entries", at, min(256, size - at * 256)) for at in range(-(-size // 256))]
         while size:
@@ -176,7 +177,7 @@ class LogAttack:
         self.in_log = False
 
     def sign_a_seal_again(self) -> None:
-        """Change what a seal says, with the server's stolen key."""
+        """Change a seal, and sign it with the server's stolen key."""
 
         def change(row: SealRow) -> SealRow:
             seal = Seal.parse(row.seal)
@@ -216,7 +217,7 @@ class LogAttack:
         self.touched = {FORKED}
 
     def insert_a_seal(self) -> None:
-        """Seal a segment that never was, between two others, with the server's stolen key."""
+        """Insert the seal of a segment that never existed between two others, signed with the server's stolen key."""
         row = min(self.seals(), key=lambda row: row.segment)
         seal = json.loads(row.seal) | {"first_seq": 1, "segment": f"{row.boot}-{1:020d}", "signature": "", "key_id": ""}
         forged = self.server.signed(Seal.parse(json.dumps(seal)))

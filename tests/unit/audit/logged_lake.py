@@ -1,4 +1,4 @@
-"""A lake whose seals are in a transparency log, with its keys and a witness; made without Spark."""
+"""A lake whose seals are in a transparency log, with its keys and a witness, made without Spark."""
 
 from __future__ import annotations
 
@@ -38,7 +38,10 @@ def signer_in(folder: Path, name: str) -> SealSigner:
 
 
 class LoggedLake:
-    """`folder` has all of it: the spool, the lake, its log, the keys, and what the witness and an auditor keep."""
+    """The lake and everything around it.
+
+    `folder` has the spool, the lake, its log, the keys, and the files that the witness and an auditor keep.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.lake = folder, Lake(folder / "lake")
@@ -58,7 +61,7 @@ class LoggedLake:
         return Witness(signer, self.folder / "witness", [self.log_signer.key], lambda: NOW_S)
 
     def post(self, url: str, body: bytes) -> Answer:
-        """Ask the witness without a socket."""
+        """Send a request to the witness without a socket."""
         response = self.witness.add_checkpoint(body)
         return Answer(response.status, response.body.encode())
 
@@ -70,7 +73,7 @@ class LoggedLake:
         return log
 
     def write(self, segments: int = 1, *, events: int = 10, final: bool = False, **more: Any) -> list[Path]:
-        """Let the server write and sign segments; their paths."""
+        """Let the server write and sign segments. Return their paths."""
         sample = sample_events(segments * events, first_seq=self.next_seq, **more)
         self.next_seq += segments * events
         paths = write_sample_spool(self.folder / "spool", sample, events_per_segment=events, final=final)
@@ -93,12 +96,12 @@ class LoggedLake:
         return self.ship(self.write(segments, **more))
 
     def keep(self, name: str = "checkpoint") -> Path:
-        """Keep the checkpoint as it is now, as an auditor does."""
+        """Keep the present checkpoint, as an auditor does."""
         self.kept.mkdir(exist_ok=True)
         return Path(shutil.copy(self.log_folder / "checkpoint", self.kept / name))
 
     def check(self, *kept: Path, vkeys: Sequence[NoteKey] | None = None, anchors: Path | None = None) -> LogFindings:
-        """Return what `verify` finds, by the witness's key alone."""
+        """Return the findings of `verify` with only the witness's key."""
         keys = (self.witness_key,) if vkeys is None else vkeys
         settings = SparkSettings(lake=self.folder / "lake", vkeys=tuple(map(str, keys)))
         return check_log(self.lake, settings, kept, None if anchors is None else read_anchors(anchors))
@@ -106,7 +109,7 @@ class LoggedLake:
 
 @contextmanager
 def served(witness: Witness, deadline_s: float = 600.0) -> Iterator[str]:
-    """Serve on a free port; yields its URL."""
+    """Serve a program on a free port during the block. Yield its URL."""
     ready, found = threading.Event(), dict[str, Any]()
 
     async def serve() -> None:

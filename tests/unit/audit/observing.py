@@ -1,4 +1,4 @@
-"""An observer with everything behind it, driven by hand: a clock that stands still, and no thread."""
+"""An observer with all parts behind it, which a test drives by hand: its clock stands still, and there is no thread."""
 
 import contextlib
 import json
@@ -30,11 +30,11 @@ ALICE = KafkaPrincipal("alice")
 
 
 OPENED = []
-"""The sinks that a test has made; their files are closed at its end."""
+"""The sinks that a test has made. Their files are closed at the end of the test."""
 
 
 def close_files():
-    """Close the files of all sinks, whatever their disks do: `select` takes no descriptor above 1023."""
+    """Close the files of all sinks, even if their disks fail, because `select` accepts no descriptor above 1023."""
     while OPENED:
         sink = OPENED.pop()
         for close in (*(stream.spool.close for stream in sink.streams.values()), sink.journal.close):
@@ -43,7 +43,7 @@ def close_files():
 
 
 class Observing:
-    """`events()` writes what waits and gives all events of the spool."""
+    """The observer. `events()` writes all waiting events, and returns the events of the spool."""
 
     def __init__(self, folder, *, filters=True, **settings):
         self.clock = ManualClock()
@@ -90,7 +90,7 @@ class Observing:
         decisions=(),
         outcome=RequestOutcome.ANSWERED,
     ):
-        """A request that was answered at once, two milliseconds after it came and one after it was taken up."""
+        """Return a finished request, answered two milliseconds after its arrival and one after its handler started."""
         context = RequestContext(connection, None, message.API_KEY, version, 7, client_id, size)
         if decisions:
             context.decisions = [

@@ -1,4 +1,4 @@
-"""Rules that together use every word of Sigma that klamm compiles, and the events that each of them is to match."""
+"""Rules that together use every word of Sigma that klamm compiles, and the events that each rule must match."""
 
 import json
 
@@ -61,7 +61,7 @@ CONDITIONS = {
     "{attribute.validate_only: true}": [10],
     "{resource.principal: 'User:g'}": [10],
 }
-"""By a selection: the events."""
+"""The matching events of each rule with a selection."""
 
 CONJUNCTIONS = {
     "request and not read": [2, 6, 7, 8, 10],
@@ -96,7 +96,10 @@ CORRELATIONS = {
     "{type: temporal_ordered, rules: [base, other], group-by: principal, timespan: 3m}": {},
     "{type: temporal_ordered, rules: [base, twice], group-by: principal, timespan: 3m}": {"User:bob": 2},
 }
-"""By a correlation: the accounts of its findings, with the number of events; `base` reads, `other` logs in."""
+"""The accounts in the findings of each rule with a correlation, with their numbers of events.
+
+`base` reads, `other` logs in.
+"""
 _BASES = (
     f"title: B\nname: base\n{LOG_SOURCE}detection: {{s: {{resource.bytes|gt: 0}}, condition: s}}\n---\n"
     f"title: O\nname: other\n{LOG_SOURCE}detection: {{s: {{action: success}}, condition: s}}\n---\n"
@@ -106,7 +109,7 @@ _BASES = (
 
 
 def write_rules(folder):
-    """Write all of them; what each is to find, by its name: minutes of single events, or accounts with numbers."""
+    """Write all rules. Return for each rule what it must find: minutes of single events, or accounts with numbers."""
     wanted, text = {}, _BASES
     selections = [(f"  s: {selection}\n  condition: s\n", found) for selection, found in CONDITIONS.items()]
     conjunctions = [(f"{_OTHERS}  condition: {condition}\n", found) for condition, found in CONJUNCTIONS.items()]
@@ -121,23 +124,23 @@ def write_rules(folder):
 
 
 def numbered(events):
-    """Events with ids: their numbers."""
+    """Return the events with ids, which are their numbers."""
     return [{**one, "seq": seq, "event_id": f"n/{BOOT}/{seq}"} for seq, one in enumerate(events)]
 
 
 def one_attack():
-    """What each detection fires on, by accounts and from addresses of its own."""
+    """Return events for each detection, with its own accounts and addresses."""
     events = []
     for number, (name, (fires, _)) in enumerate(CASES.items()):
         text = json.dumps(fires[0]).replace('"10.0.0.', f'"10.9.{number}.').replace('"User:a"', f'"User:a-{name}"')
         events += json.loads(text)
     events.sort(key=lambda one: one["time_us"])
-    # No two at once: either one may be the first.
+    # No two events have the same time, because either one could be the first.
     return numbered({**one, "time_us": one["time_us"] + number} for number, one in enumerate(events))
 
 
 def found_by(name, findings):
-    """What a rule finds, as `write_rules` wants it."""
+    """Return the findings of a rule, in the form of `write_rules`."""
     if name.startswith("c"):
         return {finding.principal: finding.events for finding in findings}
     return sorted(int(finding.object.rsplit("/", 1)[1]) for finding in findings)

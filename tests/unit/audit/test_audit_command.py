@@ -1,4 +1,4 @@
-"""`klamm audit` as far as it goes without Spark."""
+"""Tests of `klamm audit` that need no Spark."""
 
 import os
 import re
@@ -93,7 +93,7 @@ def test_a_wrong_location_is_reported_with_its_line(file, capsys, location, mess
     assert re.search(f"argument --lake: {message}", capsys.readouterr().err)
 
 
-def test_a_server_writes_in_a_folder(file):
+def test_a_server_writes_its_spool_to_a_folder(file):
     file.write_text('[audit]\nspool = "s3a://bucket/spool"\n')
     with pytest.raises(
         ConfigError, match=r"klamm\.toml:2:1  audit\.spool: must be a folder of this machine, not a URI"
@@ -102,7 +102,7 @@ def test_a_server_writes_in_a_folder(file):
     assert check_spool(Path("/var/a:b/spool")) is None
 
 
-def test_a_spool_that_is_a_file_is_named_as_such(file, capsys):
+def test_a_spool_that_is_a_file_is_reported(file, capsys):
     (file.parent / "spool").write_text("")
     with pytest.raises(ConfigError, match=r"klamm\.toml:2:1 .*spool: is a file; a spool is a folder"):
         read_pipeline(file, {})
@@ -112,20 +112,20 @@ def test_a_spool_that_is_a_file_is_named_as_such(file, capsys):
 
 
 @pytest.mark.parametrize("location", ["lake", "/lake", "a:b/lake", "~/lake", "file:/lake", "file:///lake"])
-def test_folders_are_no_uris(location):
+def test_settings_for_folders_accept_no_uris(location):
     assert check_location(location) is None
     assert not is_uri(location)
     assert isinstance(parse_location(location, Path("/base")), Path)
 
 
 @pytest.mark.parametrize("location", ["s3a://bucket", "hdfs:///lake", "viewfs://cluster/lake", "gs://bucket/a b"])
-def test_locations_may_be_uris(location):
+def test_settings_for_locations_accept_uris(location):
     assert check_location(location) is None
     assert is_uri(location)
     assert parse_location(location, Path("/base")) == location
 
 
-def test_submit_takes_uris_as_they_are(tmp_path, monkeypatch):
+def test_submit_passes_uris_on_unchanged(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     options = parser().parse_args(["submit", "--spool", "s3a://bucket/spool", "--lake", "lake", "--once"])
     wanted = ["--spool", "s3a://bucket/spool", "--lake", str(tmp_path / "lake"), "--once"]
@@ -153,7 +153,7 @@ assert not heavy, heavy
         ("deltalake", "a lake needs deltalake: pip install 'klamm[lake]'"),
     ],
 )
-def test_missing_packages_are_one_sentence(monkeypatch, tmp_path, capsys, missing, said):
+def test_missing_packages_are_reported_in_one_sentence(monkeypatch, tmp_path, capsys, missing, said):
     pytest.importorskip("deltalake")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == missing else object())
     assert main(["ship", "--spool", str(tmp_path), "--master", "local[1]"]) == 2
@@ -195,7 +195,7 @@ def test_problems_are_reported_before_spark_is_called(monkeypatch, tmp_path, cap
         (["compact", "--keep-hours", "soon"], "invalid"),
     ],
 )
-def test_arguments_that_cannot_be(capsys, arguments, message):
+def test_invalid_arguments_are_reported(capsys, arguments, message):
     with pytest.raises(SystemExit) as ended:
         main(arguments)
     assert ended.value.code == 2
@@ -203,7 +203,7 @@ def test_arguments_that_cannot_be(capsys, arguments, message):
 
 
 @pytest.mark.parametrize("name", [None, "/lake/seals/x"])
-def test_a_disk_that_is_full_is_one_line(monkeypatch, tmp_path, capsys, name):
+def test_a_full_disk_is_reported_in_one_line(monkeypatch, tmp_path, capsys, name):
     pytest.importorskip("deltalake")
 
     def full(*given, **named):
@@ -216,7 +216,7 @@ def test_a_disk_that_is_full_is_one_line(monkeypatch, tmp_path, capsys, name):
 
 
 @pytest.mark.parametrize(("text", "said"), [(FILE, 1), (FILE.replace("conf =", "# "), 0)])
-def test_settings_of_spark_that_change_nothing_are_one_line(file, monkeypatch, capsys, text, said):
+def test_settings_of_spark_without_effect_are_reported_in_one_line(file, monkeypatch, capsys, text, said):
     pytest.importorskip("deltalake")
     monkeypatch.setattr("klamm_spark.lake.ship.run", lambda *given, **named: 0)
     file.write_text(text)
@@ -226,7 +226,7 @@ def test_settings_of_spark_that_change_nothing_are_one_line(file, monkeypatch, c
     assert capsys.readouterr().err.splitlines(keepends=True) == lines * said
 
 
-def test_a_pipe_that_is_closed_stays_one(monkeypatch, tmp_path):
+def test_a_closed_pipe_raises_broken_pipe_error(monkeypatch, tmp_path):
     pytest.importorskip("deltalake")
 
     def closed(*given, **named):
@@ -261,11 +261,12 @@ def free_port():
 
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
-        # Bound and not listening: refused for certain, and used by no other process.
+        # The port is bound, but no process listens. So connections are certainly refused, and no other process uses the
+        # port.
         yield taken.getsockname()[1]
 
 
-def test_one_of_several_masters_is_enough(free_port):
+def test_one_reachable_master_of_several_is_enough(free_port):
     import socket
 
     with socket.socket() as there:
@@ -280,18 +281,18 @@ def test_one_of_several_masters_is_enough(free_port):
 
 
 @pytest.mark.parametrize("url", ["local[2]", "yarn", "k8s://https://example.org"])
-def test_other_masters_are_left_to_spark(url):
+def test_masters_of_other_kinds_are_not_checked(url):
     session.require_reachable(url)
 
 
-def test_no_name_in_a_lake_hides_the_report(capsys):
+def test_control_characters_in_names_do_not_hide_the_report(capsys):
     for say in (cli.say, cli._print):
         say("\x1b[2K\r2 rows \ud800")
     said = capsys.readouterr()
     assert (said.out, said.err) == (2 * ("\\x1b[2K\\r2 rows \\ud800\n",))
 
 
-def test_a_query_behind_the_file_is_an_error_that_shows_the_order(file, capsys):
+def test_a_query_after_the_file_is_an_error_that_shows_the_order(file, capsys):
     with pytest.raises(SystemExit):
         main(["sql", str(file), "SELECT 1"])
     assert f"the QUERY comes before the FILE: klamm audit sql QUERY {file}" in capsys.readouterr().err
@@ -335,7 +336,7 @@ def test_a_signal_ends_a_command_without_its_temporary_files(tmp_path, number, w
     assert list(tmp_path.iterdir()) == []
 
 
-def test_how_old_events_may_be_is_said_by_kind(tmp_path, capsys):
+def test_the_maximum_age_of_events_can_be_set_by_kind(tmp_path, capsys):
     options = parser().parse_args(["forget", "--kind", "admin", "--kind", "request"])
     keep = {"connection": "30d", "admin": "400d", "request": "400d"}
     ((before, kinds),) = _ages(options, SparkSettings(keep=keep)).items()

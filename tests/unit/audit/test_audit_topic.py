@@ -1,4 +1,4 @@
-"""The events as records of a topic of the server: each as in the spool, and no event of the topic's own reading."""
+"""Tests of events as records of a topic: they are those of the spool, without events about reading the topic itself."""
 
 import json
 
@@ -80,7 +80,7 @@ LINE = b'{"connection_id":"%s","api_name":"%s","outcome":"%s","resources":[{"typ
         (LINE % (b"reader", b"OffsetCommit", b"ok", b"other"), True),
     ],
 )
-def test_reads_of_those_who_read_the_topic_are_left_out(line, kept):
+def test_fetches_from_the_topic_itself_are_left_out(line, kept):
     added = []
     topic = AuditTopic(TOPIC, lambda name, records: added.extend(value for _, value in records))
     topic.add(b"node-1", LINE % (b"reader", b"Fetch", b"ok", b"__audit"))
@@ -89,8 +89,8 @@ def test_reads_of_those_who_read_the_topic_are_left_out(line, kept):
 
 
 @pytest.mark.parametrize("api_name", [b"ListOffsets", b"OffsetFetch"])
-def test_a_request_without_the_right_to_read_the_topic_hides_no_fetch(api_name):
-    """A client that may only describe the topic would choose by that what the topic shows of it."""
+def test_a_client_without_the_right_to_read_the_topic_cannot_hide_its_fetches(api_name):
+    """Otherwise a client that may only describe the topic could keep its own fetches out of the topic."""
     added = []
     topic = AuditTopic(TOPIC, lambda name, records: added.extend(value for _, value in records))
     topic.add(b"node-1", LINE % (b"a", api_name, b"ok", b"__audit"))
@@ -99,7 +99,7 @@ def test_a_request_without_the_right_to_read_the_topic_hides_no_fetch(api_name):
     assert added == [(LINE % (b"a", b"Fetch", b"ok", b"orders"))[:-1]]
 
 
-def test_a_topic_that_takes_nothing_is_named_once_and_counted(caplog):
+def test_a_topic_that_refuses_records_is_logged_once_and_counted(caplog):
     def refuse(name, records):
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the disk is full")
 

@@ -1,4 +1,4 @@
-"""Files of a few kilobytes that stand for any amount of memory: each is named by a process that has not so much."""
+"""Files of a few kilobytes that unpack to huge amounts of memory. A process with little memory names each of them."""
 
 import argparse
 import ast
@@ -59,7 +59,7 @@ def kind_of(path):
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """A folder with a spool, and a lake that has a file of each kind."""
+    """Return a folder with a spool, and with a lake that has a file of each kind."""
     from klamm_spark.lake.files import files_of
     from klamm_spark.lake.layout import Lake
 
@@ -86,7 +86,7 @@ def whole(tmp_path_factory):
 
 
 def place_bomb(path, bomb):
-    """Write a file with its first row many times more, with a long text in its last column of texts."""
+    """Write a file with its first row repeated many times, and with a long text in its last column of texts."""
     import pyarrow.parquet as pq
 
     table = pq.read_table(path, partitioning=None)
@@ -134,7 +134,7 @@ def write(path, table, leaf, bomb):
 
 
 def understate(path, size_bytes):
-    """Let the footer say that a column has a thousand bytes."""
+    """Change the footer, so that it says that a column has a thousand bytes."""
     data = path.read_bytes()
     at = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
     said, other = number(size_bytes), number(1_000)
@@ -144,7 +144,7 @@ def understate(path, size_bytes):
 
 
 def number(value):
-    """A number in Thrift's compact protocol."""
+    """Return a number in Thrift's compact protocol."""
     value, found = value << 1, b""
     while value > 0x7F:
         value, found = value >> 7, found + bytes([value & 0x7F | 0x80])
@@ -152,7 +152,7 @@ def number(value):
 
 
 def run(folder, *lines):
-    """Run commands in a process that has little memory; for each its code, what it says, and the peak in MiB."""
+    """Run commands in a process with little memory. Return for each its exit code, its output, and the peak in MiB."""
     done = subprocess.run(
         [sys.executable, "-c", RUN],
         input="\n".join(lines),
@@ -169,7 +169,7 @@ def run(folder, *lines):
 
 @pytest.fixture
 def places(whole, tmp_path):
-    """A copy of the lake, and its files of Parquet by their kinds."""
+    """Return a copy of the lake, and its Parquet files by kind."""
     shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
     return {kind_of(path): path for path in sorted((tmp_path / "lake").rglob("*.parquet"))}
 
@@ -183,7 +183,7 @@ def test_there_is_a_bomb_of_each_kind(places):
 
 @pytest.mark.timeout(1000)
 @pytest.mark.parametrize("bomb", BOMBS)
-def test_a_bomb_is_named_within_a_limit_of_memory(places, tmp_path, bomb):
+def test_each_bomb_is_named_with_little_memory(places, tmp_path, bomb):
     lines, names = [], []
     for kind, path in places.items():
         other = tmp_path / "of" / kind
@@ -201,11 +201,11 @@ NAMED = {
     *("event_id", "node", "boot", "seq", "time_us", "kind", "source_file", "shipped_time", "time"),
     *(*SealRow._fields, "record", "digests"),
 }
-"""Columns that a row cannot do without."""
+"""Columns that a row must have."""
 
 
 def repeated(path, count, **values):
-    """Yield the first row of a file, without most columns, a million times at a time; columns may have other values."""
+    """Yield the first row of a file, with few columns, a million times at a time. Columns may have other values."""
     import pyarrow.parquet as pq
 
     row = pq.read_table(path, partitioning=None).slice(0, 1)
@@ -224,7 +224,7 @@ def repeated(path, count, **values):
 
 
 def steps(start):
-    """Whole numbers, of which none follows another."""
+    """Return whole numbers, of which no two consecutive ones differ by one."""
     return pa.array(range(2 * start, 2 * (start + AT_ONCE), 2), pa.int64())
 
 
@@ -237,12 +237,12 @@ FREE = {
     "numbers": (("events",), lambda path: repeated(path, 8 * AT_ONCE, seq=steps)),
     "gaps": (("events",), lambda path: repeated(path, 4 * AT_ONCE, kind=always("audit_gap"))),
 }
-"""Values that cost nothing in a file: of which kinds of files, and how they come about."""
+"""Values that take almost no bytes in a file: the kinds of files that may have them, and how they are made."""
 
 
 @pytest.mark.timeout(1000)
 @pytest.mark.parametrize("free", FREE)
-def test_values_that_cost_nothing_in_a_file_do_not_fill_the_memory(places, tmp_path, free):
+def test_values_that_take_few_bytes_in_a_file_do_not_fill_the_memory(places, tmp_path, free):
     import pyarrow.parquet as pq
 
     kinds, parts_of = FREE[free]
@@ -268,8 +268,8 @@ def test_values_that_cost_nothing_in_a_file_do_not_fill_the_memory(places, tmp_p
 
 
 @pytest.mark.timeout(1000)
-def test_a_commit_that_costs_many_times_its_size_is_named(places, tmp_path):
-    """Use the shortest objects, which take the most memory for their size."""
+def test_a_commit_that_takes_many_times_its_size_in_memory_is_named(places, tmp_path):
+    """The objects are the shortest possible, which take the most memory for their size."""
     log = places["checkpoint"].parent
     commit = log / f"{max(int(path.stem) for path in log.glob('*.json')) + 1:020}.json"
     commit.write_text('{"txn":{}}\n' * (12 << 20))
@@ -298,7 +298,7 @@ def test_no_command_fills_the_memory(places, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["events", "seals", "forgotten", "checkpoint"])
-def test_a_file_with_a_terabyte_of_nothing_is_named(places, tmp_path, kind):
+def test_a_sparse_file_of_a_terabyte_is_named(places, tmp_path, kind):
     with places[kind].open("wb") as file:
         file.truncate(1 << 40)
     ((code, said, _),) = run(tmp_path, "verify audit.toml --lake lake")
@@ -316,8 +316,8 @@ WHOLE = {
 }
 
 
-def test_what_others_have_written_is_read_in_one_place():
-    """Each reader has the limits then."""
+def test_one_module_reads_all_files_of_other_programs():
+    """There the limits hold for every reader."""
     root = Path(klamm_spark.__file__).parent
     for path in root.rglob("*.py"):
         name = path.relative_to(root).as_posix()

@@ -1,4 +1,4 @@
-"""Every API is known to change state, or not to, and every state change says what it changes."""
+"""The audit knows for every API if it changes state, and for every change which resources are changed."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[3]
 K = ApiKey
 MOVE_DATA = {K.PRODUCE, K.FETCH, K.SHARE_FETCH, K.SHARE_ACKNOWLEDGE}
 CHANGE_NOTHING = {
-    # A topic that Metadata creates is an administrative event of its own, and logins are authentication events.
+    # A topic that Metadata creates has its own administrative event, and logins have authentication events.
     K.METADATA, K.SASL_HANDSHAKE, K.SASL_AUTHENTICATE,
     K.API_VERSIONS, K.BROKER_HEARTBEAT, K.CONSUMER_GROUP_DESCRIBE, K.DESCRIBE_ACLS, K.DESCRIBE_CLIENT_QUOTAS,
     K.DESCRIBE_CLUSTER, K.DESCRIBE_CONFIGS, K.DESCRIBE_DELEGATION_TOKEN, K.DESCRIBE_GROUPS, K.DESCRIBE_LOG_DIRS,
@@ -33,17 +33,17 @@ def test_every_api_is_known():
     assert known == sorted(ApiKey), "a new API needs a description in klamm_spark.requests, or a place in this test"
 
 
-def test_apis_named_like_changes_are_changes():
+def test_apis_with_the_name_of_a_change_are_changes():
     named = {key for key in ApiKey if not set(key.name.split("_")).isdisjoint(CHANGING_WORDS)}
     assert [key.name for key in named if not is_change(key, None)] == []
 
 
-def test_people_make_other_changes_than_running_clients():
+def test_administrative_changes_exclude_those_of_running_clients():
     assert {K.CREATE_TOPICS, K.DELETE_GROUPS, K.OFFSET_DELETE, K.UNREGISTER_BROKER} <= ADMINISTRATIVE
     assert ADMINISTRATIVE.isdisjoint({K.OFFSET_COMMIT, K.JOIN_GROUP, K.END_TXN, K.ALTER_PARTITION, K.VOTE})
 
 
-def test_the_page_shows_every_change():
+def test_the_page_lists_every_change():
     assert markdown_table() in (ROOT / "docs" / "audit" / "reference.md").read_text()
 
 

@@ -1,4 +1,4 @@
-"""A query that takes long draws no bar of progress among what a command prints."""
+"""DuckDB's progress bar never appears in the output of a command."""
 
 import subprocess
 import sys
@@ -18,12 +18,12 @@ with connect(threads=1) as database:
 """
 
 
-def test_a_database_draws_no_bar_of_progress_where_duckdb_would():
+def test_duckdbs_progress_bar_is_off():
     done = subprocess.run([sys.executable, "-c", ASKED], capture_output=True, text=True, check=True)
     assert done.stdout.split("\n")[:2] == ["(False,)", "(False,)"]
 
 
-def test_all_parts_open_databases_in_one_place():
+def test_one_module_opens_all_databases():
     root = Path(klamm_spark.__file__).parent
     opening = [
         path.relative_to(root).as_posix() for path in root.rglob("*.py") if "duckdb.connect(" in path.read_text()

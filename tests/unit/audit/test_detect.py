@@ -1,4 +1,4 @@
-"""`klamm audit detect`: over a spool, once and again and again; no Spark."""
+"""Tests of `klamm audit detect` over a spool, once and repeatedly, without Spark."""
 
 import json
 import os
@@ -25,7 +25,7 @@ NAMES = ["success_after_failures", "brute_force", "password_spraying"]
 
 
 class Spool:
-    """A spool whose server writes what a test says."""
+    """A spool whose server writes the events that a test chooses."""
 
     def __init__(self, path):
         self.path = path
@@ -53,7 +53,7 @@ def spool(tmp_path):
 
 @pytest.fixture
 def watch(spool, tmp_path):
-    """A watch whose findings are in `watch.found`, at a time in `watch.now_s` after the first event's."""
+    """Return a watch. Its findings are in `watch.found`, and its time is `watch.now_s` after the first event."""
     log = FindingLog(tmp_path / "findings.jsonl", 2 * HOUR_US)
     found = []
     made = SpoolWatch(
@@ -70,7 +70,7 @@ def watch(spool, tmp_path):
     log.close()
 
 
-def test_findings_come_as_events_do(watch, spool):
+def test_findings_appear_when_their_events_are_written(watch, spool):
     assert not watch.step()
     spool.write(ATTACK[:4])
     assert watch.step()
@@ -107,7 +107,7 @@ def test_old_events_leave_the_window_after_they_were_seen(watch, spool):
     assert watch._views.query("SELECT count(*) FROM events").rows == [(1,)]
 
 
-def test_it_rests_as_long_as_it_works():
+def test_the_watch_pauses_as_long_as_it_has_worked():
     class Slow:
         problems = ()
 
@@ -167,7 +167,7 @@ def test_faults_are_reported(capsys, spool, tmp_path):
     assert (code, "cannot be read" in err) == (2, True)
 
 
-def test_a_disk_that_fails_as_the_findings_are_closed_is_reported(capsys, spool, tmp_path, monkeypatch):
+def test_a_disk_that_fails_while_the_findings_are_closed_is_reported(capsys, spool, tmp_path, monkeypatch):
     state = tmp_path / "f.state"
 
     def replace_state(finding):
@@ -182,7 +182,7 @@ def test_a_disk_that_fails_as_the_findings_are_closed_is_reported(capsys, spool,
     assert "Is a directory" in err
 
 
-def test_detections_see_what_is_around_a_batch():
+def test_detections_also_see_the_events_around_a_batch():
     assert Period.around(100, 120, 30, 0) == Period(70, 151, 70)
     assert Period.around(10, 20, 30, 0) == Period(0, 51, 0)
     assert Period.around(100, 120, 30, 90) == Period(90, 151, 90)
@@ -203,7 +203,7 @@ def test_a_spool_is_followed_unless_a_lake_is_given(spool, tmp_path, monkeypatch
     assert followed == [tmp_path / "spool", *[Lake(lake)] * 3]
 
 
-def test_until_it_is_stopped(spool, tmp_path):
+def test_the_command_runs_until_it_is_stopped(spool, tmp_path):
     findings, file = tmp_path / "findings.jsonl", tmp_path / "klamm.toml"
     file.write_text('[audit]\nspool = "spool"\n[audit.detect]\nfindings = "findings.jsonl"\npoll_interval_ms = 20\n')
     command = [sys.executable, "-m", "klamm_spark", "detect", str(file), "--follow"]

@@ -1,4 +1,4 @@
-"""Each detection fires on what it is for, and not on what looks alike; over a spool, without Spark."""
+"""Each detection fires on its attack and not on similar normal events. The events are in a spool; there is no Spark."""
 
 import itertools
 import json
@@ -58,7 +58,7 @@ def fetch(at_s, name="secret", principal="User:b", size=2 << 20, **fields):
 
 
 def named(at_s, api, number, kind, name, attributes, **fields):
-    """A change of a resource that is no topic; each attribute has its name, and a value or fields."""
+    """Return a change of a resource that is no topic. Each attribute has its name, and a value or fields."""
     listed = [{"name": key, **(value if isinstance(value, dict) else {"value": value})} for key, value in attributes]
     return request(at_s, api, number, {"type": kind, "name": name, "attributes": listed}, **fields)
 
@@ -83,7 +83,7 @@ def fenced(at_s, error="PRODUCER_FENCED"):
 
 
 def changed(key, new, old):
-    """An attribute that was changed, as a server notes it."""
+    """Return an attribute that was changed, as a server records it."""
     values = {"value": new, "old_value": old, "new_value": new, "operation": "SET" if new else "DELETE"}
     return key, {name: value for name, value in values.items() if value is not None}
 
@@ -107,7 +107,7 @@ def commit(at_s, generation):
 
 
 def failures(count, every_s=10, address="10.0.0.1", names=("a",), start_s=0):
-    """Failed logins, one after another, of the names in turn."""
+    """Return failed logins, one after another, of the names in turn."""
     names = itertools.cycle(names)
     return [login(start_s + n * every_s, address, f"User:{next(names)}", failed=True) for n in range(count)]
 
@@ -402,7 +402,7 @@ def views(tmp_path_factory):
 
 @pytest.fixture
 def findings(views, tmp_path):
-    """Writes events as a segment, as a server does, and runs a detection."""
+    """Return a function that writes events as a segment, like a server, and runs a detection."""
 
     def find(name, events):
         lines = [{**one, "seq": seq, "event_id": f"n/{BOOT}/{seq}"} for seq, one in enumerate(events)]
@@ -434,12 +434,12 @@ def test_rule_fires_on_its_attack(findings, name, events):
 
 
 @pytest.mark.parametrize(("name", "events"), cases(1))
-def test_it_does_not_fire(findings, name, events):
+def test_a_rule_does_not_fire_on_similar_normal_events(findings, name, events):
     assert findings(name, events) == []
 
 
-def test_a_login_of_another_account_is_no_guessed_password(findings):
-    """An mTLS login of a service behind the address where another account has a wrong password."""
+def test_a_login_of_another_account_does_not_count_as_a_guessed_password(findings):
+    """An mTLS login of a service comes from the same address as wrong passwords of another account."""
     events = [*failures(9), login(100, principal="User:CN=service"), login(101, principal="User:CN=x", listener="mtls")]
     assert findings("success_after_failures", events) == []
     (found,) = findings("other_login_after_failures", events)
@@ -478,7 +478,7 @@ def test_a_wrong_file_is_refused(tmp_path, text, problem):
         read_detection(path)
 
 
-def test_the_page_lists_them():
+def test_the_page_lists_all_detections():
     page = (Path(__file__).parents[3] / "docs" / "audit" / "questions.md").read_text()
     rows = [f"| `{one.name}` | {one.severity} | {one.doc} |" for one in own_detections()]
     assert "\n".join(rows) in page

@@ -1,4 +1,4 @@
-"""Lines that are no events have a row too, whatever is in them."""
+"""Lines that are no events also become a row, whatever their content."""
 
 import json
 
@@ -12,7 +12,7 @@ pytest.importorskip("pyarrow")
 
 @pytest.mark.parametrize("name", ["total_time_ms", "time_us", "seq", "request_bytes"])
 @pytest.mark.parametrize("number", ["9" * 400, "-" + "9" * 400])
-def test_a_number_of_many_digits_makes_a_bad_line(name, number):
+def test_a_line_with_a_number_of_many_digits_is_invalid(name, number):
     from klamm_spark.spool.event_lines import EventLines
 
     event = next(sample_events(1))

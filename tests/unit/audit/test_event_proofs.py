@@ -1,4 +1,4 @@
-"""The proof that one event is in the log: small, checked without klamm's files, and of no other event."""
+"""Tests of proofs that one event is in the log: they are small, prove nothing else, and need no klamm to check."""
 
 import json
 import random
@@ -43,7 +43,7 @@ def printed(capsys, *arguments):
 
 
 def proof_of(place, capsys, line, name="proof"):
-    """What `klamm audit prove` prints, in a file."""
+    """Return the file with the output of `klamm audit prove`."""
     (place.folder / "line").write_bytes(line + b"\n")
     code, out = printed(capsys, "prove", place.lake.root, "--line", place.folder / "line")
     assert code == 0, out.err
@@ -51,7 +51,7 @@ def proof_of(place, capsys, line, name="proof"):
     return place.folder / name
 
 
-def test_each_event_is_proven_and_no_proof_is_of_another(place, capsys):
+def test_each_event_has_a_proof_that_proves_no_other_event(place, capsys):
     lines = place.paths[1].read_bytes().splitlines()
     proofs = [proof_of(place, capsys, line).read_bytes() for line in lines]
     for line, proof in zip(lines, proofs, strict=True):
@@ -64,7 +64,7 @@ def test_each_event_is_proven_and_no_proof_is_of_another(place, capsys):
                     check_event(other, proof, keys_of(place))
 
 
-def test_a_proof_that_is_changed_anywhere_proves_nothing(place, capsys, seed):
+def test_a_proof_with_any_change_proves_nothing(place, capsys, seed):
     choose = random.Random(seed)
     line = place.paths[0].read_bytes().splitlines()[7]
     proof = proof_of(place, capsys, line).read_bytes()
@@ -89,8 +89,8 @@ def test_a_proof_without_the_signature_of_a_named_key_proves_nothing(place, caps
         check_event(line, proof, [])
 
 
-def test_a_proof_of_a_large_log_has_2_kib(place):
-    """A segment of 64 MiB, in the log of three streams that sealed each minute for a year."""
+def test_a_proof_from_a_large_log_has_at_most_2_kib(place):
+    """The segment has 64 MiB, and the log has three streams that sealed each minute for a year."""
     choose = random.Random(1)
     lines = [choose.randbytes(8).hex().encode() for _ in range(74_000)]
     digests = "".join(map(line_digest, lines))
@@ -108,8 +108,8 @@ def test_a_proof_of_a_large_log_has_2_kib(place):
     assert len(proof) <= 2048
 
 
-def test_a_proof_is_checked_without_the_lake_and_what_reads_it(place, capsys):
-    """By the command, and by the module alone, which imports no Spark and no Arrow."""
+def test_a_proof_can_be_checked_without_the_lake_and_its_readers(place, capsys):
+    """The command can do it, and so can its module alone, which imports neither Spark nor Arrow."""
     line = place.paths[0].read_bytes().splitlines()[3]
     proof = proof_of(place, capsys, line)
     (place.folder / "line").write_bytes(line + b"\n")
@@ -148,7 +148,7 @@ def test_the_page_for_auditors_checks_proofs_without_klamm(place, capsys, seed):
     assert run() == f"node-1 {place.paths[1].stem}: cosigned by {WITNESS} at {NOW_S}\n"
     for _ in range(100):
         changed = bytearray(whole)
-        # Neither the first line nor the signature of the log is looked at.
+        # The check reads neither the first line nor the log's signature.
         at = choose.choice([*range(30, whole.index(b"\n\n")), *range(signature + 24, len(whole) - 3)])
         changed[at] ^= 1 << choose.randrange(7)
         proof.write_bytes(changed)
@@ -157,7 +157,7 @@ def test_the_page_for_auditors_checks_proofs_without_klamm(place, capsys, seed):
         capsys.readouterr()
 
 
-def test_a_log_proves_that_it_has_only_grown(place, capsys):
+def test_a_log_can_prove_that_it_has_only_grown(place, capsys):
     code, out = printed(capsys, "prove", place.lake.root, "--since", place.early)
     assert code == 0
     proof = place.folder / "grown"
@@ -171,7 +171,7 @@ def test_a_log_proves_that_it_has_only_grown(place, capsys):
     code, out = printed(capsys, "check", proof, "--since", forged, *vkeys)
     assert code == 1
     assert "not proven: the proof" in out.err
-    # It is what a witness takes: anyone can let one look at it.
+    # A witness requires the same. Anyone can ask a witness.
     assert proof.read_text().startswith("old 2\n")
 
 
@@ -189,8 +189,8 @@ def test_an_event_outside_the_log_has_no_proof(place, capsys):
         assert reason in out.err, out.err
 
 
-def test_the_lines_tree_is_that_of_groups_of_eight():
-    """As docs/audit/evidence.md has it for an auditor."""
+def test_the_tree_of_lines_has_groups_of_eight():
+    """docs/audit/evidence.md describes this tree for auditors."""
     import hashlib
 
     digests = [line_digest(bytes([number])) for number in range(19)]

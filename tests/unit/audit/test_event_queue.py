@@ -1,4 +1,4 @@
-"""Bounds, what happens at them, and that no thread waits for ever."""
+"""Tests of the queue of events: its limits, what happens at them, and that no thread waits for ever."""
 
 import threading
 
@@ -7,7 +7,7 @@ import pytest
 from klamm_spark.observer.event_queue import BLOCK, DROP, REFUSE, EventQueue
 
 
-def test_entries_come_out_in_order_and_count_until_they_are_written():
+def test_entries_leave_in_order_and_count_until_they_are_written():
     queue = EventQueue(10, DROP)
     queue.put("a", 2, request=True)
     queue.put("b")
@@ -32,14 +32,14 @@ def test_requests_are_dropped_at_the_capacity_and_other_events_at_twice_as_much(
     assert queue.take() == (["request"], 0)
 
 
-def test_an_entry_larger_than_the_queue_passes_when_there_is_nothing_else():
+def test_an_entry_larger_than_the_queue_is_accepted_if_the_queue_is_empty():
     queue = EventQueue(2, DROP)
     queue.put("many", 100, request=True)
     queue.put("one", request=True)
     assert queue.take() == (["many"], 1)
 
 
-def test_under_refuse_the_last_requests_are_still_recorded():
+def test_with_on_full_refuse_the_last_requests_are_still_recorded():
     queue = EventQueue(2, REFUSE)
     assert not queue.full
     for _ in range(3):
@@ -49,7 +49,7 @@ def test_under_refuse_the_last_requests_are_still_recorded():
 
 
 @pytest.mark.parametrize("release", ["done", "stop"])
-def test_under_block_the_thread_waits_for_room_or_for_the_end(release):
+def test_with_on_full_block_the_thread_waits_for_room_or_the_end(release):
     queue = EventQueue(1, BLOCK)
     queue.put("first", request=True)
     returned = threading.Event()

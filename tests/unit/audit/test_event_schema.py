@@ -1,4 +1,4 @@
-"""The schema file, the documentation and the code say the same; events of earlier versions stay readable."""
+"""The schema, the documentation and the code agree, and events of earlier versions stay readable."""
 
 import json
 import re
@@ -58,7 +58,7 @@ def test_no_object_of_an_event_may_have_further_fields():
     assert [each["additionalProperties"] for each in objects] == [False] * 3
 
 
-def test_the_page_shows_every_field():
+def test_the_page_lists_every_field():
     page = (ROOT / "docs" / "audit" / "reference.md").read_text()
     assert markdown_table(FIELDS) in page
     assert markdown_table(RESOURCE_FIELDS) in page
@@ -81,15 +81,15 @@ def test_samples_are_valid_and_of_every_kind(validator):
     assert events == list(sample_events(3000)), "the same for the same arguments"
 
 
-def test_a_stored_spool_of_version_1_is_valid_and_means_the_same():
-    """Written by the first version; it must stay readable for ever."""
+def test_a_stored_spool_of_version_1_is_valid_and_has_the_same_meaning():
+    """The first version wrote this spool. It must stay readable for ever."""
     validator = jsonschema.Draft202012Validator(json.loads(SCHEMA_FILE.with_name("audit_event.v1.json").read_text()))
     events = [json.loads(line) for line in (DATA / "events.v1.jsonl").read_text().splitlines()]
     assert [error.message for event in events for error in validator.iter_errors(event)] == []
     assert {event["kind"] for event in events} == set(ACTIONS)
     assert {name for event in events for name in event} <= set(FIELD_NAMES)
     assert {event["schema_version"] for event in events} == {1}
-    # The later schema has only more.
+    # The later schema only has additional fields.
     later = jsonschema.Draft202012Validator(json_schema())
     raised = [{**event, "schema_version": SCHEMA_VERSION} for event in events]
     assert [error.message for event in raised for error in later.iter_errors(event)] == []
@@ -123,7 +123,7 @@ def test_a_sample_spool_has_segments_and_seals(tmp_path):
         ("notes.jsonl", False),
     ],
 )
-def test_names_of_segments(name, sealed):
+def test_is_sealed_recognizes_the_names_of_sealed_segments(name, sealed):
     assert is_sealed(name) is sealed
 
 

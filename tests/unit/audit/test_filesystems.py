@@ -1,4 +1,4 @@
-"""Paths in a store have the methods of a path that the commands use."""
+"""Paths in an object store have the methods of a path that the commands use."""
 
 import re
 
@@ -13,7 +13,7 @@ fs = pytest.importorskip("pyarrow.fs")
 
 @pytest.fixture
 def store(tmp_path, monkeypatch):
-    """A bucket that is a folder."""
+    """Return a bucket that is a folder."""
     (tmp_path / "bucket").mkdir()
     monkeypatch.setattr(filesystems, "_store", lambda root: fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem()))
     return path_of("s3://bucket/a lake")
@@ -43,14 +43,14 @@ def test_a_store_path_has_the_methods_of_a_path(store, tmp_path):
     assert str(file) == file.as_uri() == "s3://bucket/a lake/x/a b=%/1.compact"
 
 
-def test_what_a_store_says_is_one_sentence(monkeypatch):
+def test_an_error_of_a_store_is_one_sentence(monkeypatch):
     with pytest.raises(FileSystemError, match=r"^nothing://host cannot be used: .*nothing") as caught:
         StorePath("nothing://host/x").exists()
     assert "\n" not in str(caught.value)
 
 
 class FullDisk:
-    """Confirms nothing."""
+    """A store that confirms no write."""
 
     def __getattr__(self, name):
         return getattr(PLATFORM, name)
@@ -61,7 +61,7 @@ class FullDisk:
     sync_file_system = sync
 
 
-def test_what_a_full_disk_says_names_the_file(tmp_path, monkeypatch):
+def test_the_error_of_a_full_disk_names_the_file(tmp_path, monkeypatch):
     monkeypatch.setattr(filesystems, "PLATFORM", FullDisk())
     path = tmp_path / "folder" / "file"
     said = "cannot be written: No space left on device"
@@ -73,7 +73,7 @@ def test_what_a_full_disk_says_names_the_file(tmp_path, monkeypatch):
             sync_all(tmp_path)
 
 
-def test_what_a_store_does_not_take_names_the_file(store, monkeypatch):
+def test_the_error_of_a_store_that_refuses_a_write_names_the_file(store, monkeypatch):
     class Full:
         def __enter__(self):
             return self

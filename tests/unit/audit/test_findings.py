@@ -1,4 +1,4 @@
-"""Findings: each once in the file, however often the process is killed; at least once elsewhere; valid OCSF."""
+"""Findings are once in the file, even after kills, at least once in other outputs, and valid OCSF."""
 
 import json
 import random
@@ -54,32 +54,32 @@ def record(log, *found, detection=BRUTE_FORCE, now_us=HOUR_US):
     return [one["finding_info"]["uid"] for one in log.record([(detection, each) for each in found], now_us)]
 
 
-def test_a_finding_that_goes_on_comes_once(open_log, path):
+def test_a_finding_that_continues_is_recorded_once(open_log, path):
     log = open_log()
     assert len(record(log, finding(last_us=10))) == 1
     assert record(log, finding(last_us=20)) == []
-    # The beginning has left the window; the address is what counts, not the account.
+    # The first events have left the window. The address identifies the finding, not the account.
     assert record(log, finding(first_us=15, last_us=HOUR_US, principal="User:b")) == []
     assert len(record(log, finding("10.0.0.2", 1, 2))) == 1
     assert len(record(open_log(), finding(first_us=2 * HOUR_US, last_us=3 * HOUR_US))) == 1
     assert len(path.read_text().splitlines()) == 3
 
 
-def test_a_finding_that_comes_again_is_new(open_log):
+def test_a_finding_that_appears_again_is_new(open_log):
     log = open_log()
     uids = record(log, finding(last_us=10))
-    # Seen as one, as a query over everything does.
+    # A query over all events shows them as one finding.
     uids += record(log, finding(last_us=10 + HOUR_US + 1))
     uids += record(log, finding(first_us=9 * HOUR_US, last_us=9 * HOUR_US))
     assert len(set(uids)) == 3
 
 
 class CrashError(Exception):
-    """The process ends here."""
+    """Raised where the process ends."""
 
 
 class CrashingFiles(SpoolFiles):
-    """Ends before the `left`th call that changes a file, or within it."""
+    """File operations that end the process before the `left`th call that changes a file, or within it."""
 
     def __init__(self, left, torn):
         self.left, self.torn = left, torn
@@ -105,7 +105,7 @@ class CrashingFiles(SpoolFiles):
 
 
 def history(choose):
-    """What a detection finds, step by step: attacks that begin, go on, leave the window and come again."""
+    """Yield the findings of a detection step by step: attacks begin, continue, leave the window and appear again."""
     attacks, steps = {}, []
     for now_us in range(0, 12 * HOUR_US, HOUR_US // 4):
         for address in "abc":
@@ -149,7 +149,7 @@ def test_a_process_that_is_killed_at_any_step_repeats_and_forgets_nothing(tmp_pa
             log._close()
     assert crashes > 3
     assert episodes(path) == episodes(tmp_path / "whole")
-    # An output may get a finding again after a crash, but in order, and none is left out.
+    # After a crash an output may get a finding again, but it gets all findings in order.
     assert list(dict.fromkeys(sent)) == [json.loads(line)["metadata"]["uid"] for line in path.read_text().splitlines()]
     assert len(sent) <= len(set(sent)) + crashes
 
@@ -177,7 +177,7 @@ class Fails(Collects):
         super().send(uid, finding)
 
 
-def test_an_output_that_fails_gets_all_later_and_delays_no_other(open_log):
+def test_an_output_that_fails_gets_all_findings_later_and_delays_no_other_output(open_log):
     good, bad, said, clock = [], [], [], [0.0]
     log = open_log()
     outputs = [Fails(bad, DeliveryError("no"), DeliveryError("still no")), Collects(good)]
@@ -194,7 +194,7 @@ def test_an_output_that_fails_gets_all_later_and_delays_no_other(open_log):
     clock[0] = 4
     assert deliveries.run()
     assert bad == uids
-    # Another process goes on where this one was; what it has got does not come again.
+    # Another process continues after this one. It does not send again what the output has got.
     log = open_log()
     deliveries = Deliveries(log, [Collects(good), Fails(bad)], said.append)
     more = record(log, finding("10.0.0.3"))
@@ -212,7 +212,7 @@ def test_a_finding_that_is_refused_does_not_stop_the_others(open_log):
     assert "refuses a finding" in said[0]
 
 
-def test_a_new_output_gets_what_comes_after_it(open_log):
+def test_a_new_output_gets_only_later_findings(open_log):
     sent = []
     log = open_log()
     record(log, finding())
@@ -222,13 +222,13 @@ def test_a_new_output_gets_what_comes_after_it(open_log):
     assert sent == uids
 
 
-def test_one_process_writes(open_log, path):
+def test_only_one_process_can_write_findings(open_log, path):
     open_log()
     with pytest.raises(LakeError, match="another process writes the findings"):
         FindingLog(path, HOUR_US)
 
 
-def test_a_file_that_was_rotated_begins_again(open_log, path):
+def test_a_new_file_is_created_after_rotation(open_log, path):
     log = FindingLog(path, HOUR_US)
     record(log, finding(), finding("10.0.0.2"))
     log.close()
@@ -255,7 +255,7 @@ def validator():
 
 
 @pytest.mark.parametrize("name", DETECTIONS)
-def test_it_is_valid_ocsf(validator, name):
+def test_a_finding_is_valid_ocsf(validator, name):
     for one in (finding(), finding(address="", principal="", object="", events=1 << 40, first_us=7, last_us=1 << 50)):
         rendered = detection_finding(DETECTIONS[name], one, 1_767_225_600_000_000)
         assert [error.message for error in validator.iter_errors(rendered)] == []
@@ -265,7 +265,7 @@ def test_it_is_valid_ocsf(validator, name):
 
 @pytest.fixture
 def server():
-    """A webhook: the statuses that it answers with, and what was posted."""
+    """Yield a webhook: the statuses with which it answers, and the posted requests."""
     posted, statuses = [], []
 
     class Handler(BaseHTTPRequestHandler):
@@ -344,7 +344,7 @@ def test_pagerduty_gets_an_event_that_opens_one_incident(server):
 
 @pytest.fixture
 def smtp():
-    """A mail server: where it is, its answer to each mail, and what came."""
+    """Yield a mail server: its address, its answer to each mail, and the received mails."""
     came, answers = [], []
 
     class Handler(socketserver.StreamRequestHandler):
@@ -387,7 +387,7 @@ def test_finding_is_sent_as_a_mail(smtp, tmp_path):
         mail.send("u", one)
     with pytest.raises(RefusedError):
         mail.send("u", one)
-    # A password goes over TLS alone.
+    # A password is sent only over TLS.
     (tmp_path / "password").write_text("secret\n")
     (secret,) = outputs(smtp=address, smtp_user="u", smtp_password_file=tmp_path / "password", **where)
     with pytest.raises(DeliveryError, match="STARTTLS"):

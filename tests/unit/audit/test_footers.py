@@ -1,5 +1,4 @@
-"""Parquet made by hand: what a footer, the headers of pages or a schema say is no reason to end, to wait or to fill the
-memory."""
+"""Parquet files made by hand: no footer, page header or schema makes a reader crash, hang or fill the memory."""
 
 import json
 import os
@@ -68,12 +67,12 @@ def inner(field, *fields):
 
 
 def structure(*fields):
-    """Each field has its number, as it may always have."""
+    """Return a structure in Thrift's compact protocol. Each field has its number."""
     return b"".join(bytes([kind]) + signed(field) + value for field, kind, value in fields) + b"\0"
 
 
 def column(*more, kind=INT64, encodings=(PLAIN,), values=0, unpacked=0, packed=0, at=4, codec=0):
-    """A column in a group of rows; `more` are fields after the others."""
+    """Return a column of a row group. `more` are further fields."""
     name = items(3, 8, text(0, b"event_id")[2])
     said = (number(1, kind), items(2, 5, *map(signed, encodings)), name, number(4, codec), long(5, values))
     said += (long(6, unpacked), long(7, packed), long(9, at), *more)
@@ -105,61 +104,61 @@ def page(values, body=b"", *more, encoding=PLAIN, packed=None):
 
 
 def nulls(count):
-    """The levels of as many nulls."""
+    """Return the definition levels of this number of nulls."""
     run = unsigned(count << 1) + b"\0"
     return len(run).to_bytes(4, "little") + run
 
 
 def short_bounds(*fields, more=()):
-    """Bounds of a byte, of numbers that have eight."""
+    """Return a file with bounds of one byte for numbers of eight bytes."""
     return parquet(footer(group(column(inner(12, *(text(field, b"a") for field in fields)))), more=more))
 
 
 def second_schema():
-    """Together they have two columns, of which some readers take the last one."""
+    """Return a file whose footer has two schemas, and two columns. Some readers use only the second schema."""
     both = items(2, 12, structure(text(4, b"schema"), number(5, 2)), LEAF), schema()
     return parquet(structure(number(1, 2), *both, long(3, 0), items(4, 12, group(column(), column()))))
 
 
 def with_more(*fields, before=()):
-    """An empty file whose footer has more fields."""
+    """Return an empty file whose footer has further fields."""
     return parquet(structure(*before, number(1, 2), schema(), long(3, 0), items(4, 12), *fields))
 
 
 def wide_field():
-    """A page that has ten bytes, and then a billion for those that take the last 16 bits of a field's number."""
+    """Return a file whose page has ten bytes, or a billion for readers that use only 16 bits of a field's number."""
     pages = page(3, bytes(10), (65_538, 5, signed(1_500_000_000)))
     said = footer(group(column(values=3, unpacked=100, packed=len(pages), codec=ZSTD), rows=3), rows=3)
     return parquet(said, pages)
 
 
 def page_of(*fields):
-    """A page with these fields instead of those of a page."""
+    """Return a page whose header has these fields."""
     pages = structure(*fields)
     return parquet(footer(group(column(unpacked=100, packed=len(pages)))), pages)
 
 
 def large_size():
-    """A page of so many bytes that no file has a place after it."""
+    """Return a file with a page of a size that exceeds every file."""
     size = (1 << 63) - 28
     pages = structure(number(1, 0), number(2, 0), (3, 5, unsigned(size << 1)), inner(5, number(1, 0)))
     return parquet(footer(group(column(packed=(1 << 63) - 1))), pages)
 
 
 def same_pages():
-    """Twenty groups of rows that have the same pages."""
+    """Return a file with twenty row groups that share their pages."""
     pages = page(0) * 100
     return parquet(footer(*[group(column(packed=len(pages)))] * 20), pages)
 
 
 def small_pages():
-    """More pages than their file could have of any rows."""
+    """Return a file with more pages than its size allows for any rows."""
     pages = structure(number(2, 0), number(3, 0)) * 1_000
     return parquet(footer(group(column(packed=len(pages)))), pages)
 
 
 def few_at_a_time():
-    """Two million texts, of which each could be longer than may be read at once."""
+    """Return a file with two million texts. Each could be longer than a reader may read at once."""
     count = 2_000_000
     pages = page(count, nulls(count) + bytes([0x80, 1, 4, 0, 0]) * 2, encoding=DELTA_BYTE_ARRAY)
     said = column(kind=TEXT, encodings=(DELTA_BYTE_ARRAY, RLE), values=count, unpacked=40 << 20, packed=len(pages))
@@ -167,7 +166,7 @@ def few_at_a_time():
 
 
 def negative_count():
-    """A group of rows that takes from those of the next."""
+    """Return a file with a row group whose negative count takes rows from the next one."""
     pages = page(65_536, nulls(65_536), encoding=PLAIN)
     fixed = {"kind": FIXED, "encodings": (PLAIN, RLE)}
     whole = column(**fixed, values=65_536, unpacked=200, packed=len(pages))
@@ -208,7 +207,7 @@ MADE = {
 
 
 def read(path):
-    """Return the answers of `open_parquet` and `scan` for a file, and the peak of memory, from a process of its own."""
+    """Read a file with `open_parquet` and `scan` in another process. Return their answers and the peak of memory."""
     done = subprocess.run(
         [sys.executable, "-c", READ, path], capture_output=True, text=True, check=False, cwd=ROOT, env=os.environ
     )
@@ -226,8 +225,8 @@ def test_a_file_that_misleads_its_readers_is_named(tmp_path, made):
     assert peak_bytes < PEAK_BYTES
 
 
-def test_what_is_made_by_hand_is_read(tmp_path):
-    """The others differ from it in one thing."""
+def test_a_correct_file_made_by_hand_is_read(tmp_path):
+    """The other files differ from this one in one thing."""
     path = tmp_path / "file.parquet"
     pages = page(3, bytes(24))
     bounds = inner(12, *(text(field, bytes(8)) for field in (5, 6)))
@@ -247,7 +246,7 @@ TYPES = {
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_a_type_whose_bytes_are_not_counted_is_named(tmp_path, kind):
+def test_a_column_type_whose_bytes_are_not_counted_is_named(tmp_path, kind):
     import pyarrow.parquet as pq
 
     path = tmp_path / "file.parquet"

@@ -1,4 +1,4 @@
-"""One sync for all threads that wait, and only so many in a second."""
+"""Tests of shared syncs: one sync serves all waiting threads, and the number of syncs in a second is limited."""
 
 import itertools
 import threading
@@ -12,7 +12,7 @@ from klamm_spark.observer.group_sync import GroupSync
 
 
 class SlowDisk:
-    """What is written at the start of a sync is on the disk at its end."""
+    """A disk that has, at the end of a sync, the bytes that were written before the sync began."""
 
     def __init__(self, fails=lambda: False):
         self.written, self.durable = set(), set()
@@ -27,7 +27,7 @@ class SlowDisk:
 
 
 def in_threads(count, work):
-    """Run `work(number)` in so many threads; what they have raised."""
+    """Run `work(number)` in this number of threads. Return the exceptions that they have raised."""
     raised = []
 
     def run(number):
@@ -59,7 +59,7 @@ def test_threads_share_syncs_and_return_when_theirs_is_durable():
     assert 20 <= group.count < 100
 
 
-def test_a_sync_that_fails_fails_for_all_that_share_it_and_for_no_other():
+def test_a_failed_sync_fails_for_all_threads_that_share_it_and_no_others():
     turns = itertools.count()
     disk = SlowDisk(fails=lambda: next(turns) % 2 == 1)
     group = GroupSync(disk.sync, SystemClock(), 0)
@@ -82,7 +82,7 @@ def test_a_sync_that_fails_fails_for_all_that_share_it_and_for_no_other():
 
 
 @pytest.mark.parametrize(("interval_ms", "slept_ms"), [(0, 0), (10, 990), (25, 2475)])
-def test_syncs_are_so_far_apart(interval_ms, slept_ms):
+def test_syncs_start_at_least_an_interval_apart(interval_ms, slept_ms):
     clock, slept, started = ManualClock(), [], []
 
     def sleep(seconds):
@@ -94,7 +94,7 @@ def test_syncs_are_so_far_apart(interval_ms, slept_ms):
         group.wait()
     assert round(1000 * sum(slept)) == slept_ms
     assert all(after - before >= interval_ms * 1_000_000 for before, after in itertools.pairwise(started))
-    # After a pause, the next one does not wait.
+    # After a pause, the next sync starts at once.
     clock.advance_ms(interval_ms)
     slept.clear()
     group.wait()

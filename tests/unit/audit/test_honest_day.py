@@ -1,4 +1,4 @@
-"""A day of honest traffic gives no critical finding; a password that is tried often gives one."""
+"""A day of normal traffic has no critical finding. Many tries of a password cause one."""
 
 from collections import Counter
 
@@ -22,7 +22,7 @@ def findings_of(spool):
 
 
 @pytest.mark.timeout(600)
-def test_a_day_of_honest_traffic_gives_no_critical_finding(tmp_path):
+def test_a_day_of_normal_traffic_has_no_critical_finding(tmp_path):
     day = HonestDay(tmp_path)
     day.play()
     events = events_of(day.spool)
@@ -39,7 +39,7 @@ def test_a_day_of_honest_traffic_gives_no_critical_finding(tmp_path):
 
 
 @pytest.mark.timeout(600)
-def test_the_day_of_an_account_whose_password_was_tried_often_gives_one(tmp_path):
+def test_many_tries_of_a_password_cause_a_critical_finding(tmp_path):
     day = HonestDay(tmp_path, mistakes=6)
     day.play()
     ((_, name, finding),) = (each for each in findings_of(day.spool) if each[0] == "critical")

@@ -1,4 +1,4 @@
-"""`klamm audit iceberg`: a spool's events in an Iceberg table, each once, read back by pyiceberg and by DuckDB."""
+"""Tests of `klamm audit iceberg`: an Iceberg table has each event of a spool once, as pyiceberg and DuckDB read it."""
 
 import json
 import shutil
@@ -23,7 +23,7 @@ COUNT = 300
 
 @pytest.fixture
 def place(tmp_path, monkeypatch):
-    """A spool of three segments, and a catalog in SQLite."""
+    """Return a spool of three segments, and a catalog in SQLite."""
     write_sample_spool(tmp_path / "spool", sample_events(COUNT), events_per_segment=100)
     # pyiceberg reads its configuration when it is imported.
     given = {"own": {"uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}/warehouse"}}
@@ -45,7 +45,7 @@ def seqs():
     return sorted(table().scan().to_arrow().column("seq").to_pylist())
 
 
-def test_every_event_is_there_once_with_all_fields(place):
+def test_each_event_is_in_the_table_once_with_all_fields(place):
     assert ship(place) == 0
     assert ship(place) == 0
     write_sample_spool(place / "spool", sample_events(100, first_seq=COUNT))
@@ -61,7 +61,7 @@ def test_every_event_is_there_once_with_all_fields(place):
 
 
 def _whole(value):
-    """Without what is null or, of a list within a list, empty: as an event is written."""
+    """Return an event without null fields, and without empty ones in lists within lists, as a server writes it."""
     if isinstance(value, dict):
         return {name: _whole(each) for name, each in value.items() if each is not None and each != []}
     return [_whole(each) for each in value] if isinstance(value, list) else value
@@ -76,7 +76,7 @@ def test_another_engine_reads_the_files_that_the_table_names(place):
     assert table().scan(row_filter="kind = 'connection'").to_arrow().num_rows == kinds.count("connection")
 
 
-def test_a_command_that_ends_between_rows_and_name_has_added_neither(place, monkeypatch):
+def test_a_command_that_is_killed_between_rows_and_progress_has_added_neither(place, monkeypatch):
     from pyiceberg.table import Transaction
 
     class Killed(BaseException):
@@ -94,7 +94,7 @@ def test_a_command_that_ends_between_rows_and_name_has_added_neither(place, monk
     assert seqs() == list(range(COUNT))
 
 
-def test_of_two_at_a_time_one_has_to_run_again(place, monkeypatch, capsys):
+def test_of_two_simultaneous_commands_one_must_run_again(place, monkeypatch, capsys):
     append = iceberg._Table.append
 
     def slow(self, folder, segments):
@@ -111,7 +111,7 @@ def test_of_two_at_a_time_one_has_to_run_again(place, monkeypatch, capsys):
     assert seqs() == list(range(COUNT))
 
 
-def test_a_stream_ends_before_what_is_not_as_it_was_sealed(place, capsys):
+def test_a_stream_ends_before_a_segment_that_differs_from_its_seal(place, capsys):
     path = sealed_segments(place / "spool" / "node-1")[1]
     whole = path.read_bytes()
     path.write_bytes(whole.replace(b'"ok"', b'"no"', 1))
@@ -139,7 +139,7 @@ def test_a_table_of_an_earlier_klamm_gets_new_fields(place):
     assert rows[COUNT]["principal"] == next(sample_events(10, first_seq=COUNT))["principal"]
 
 
-def test_what_is_no_event_is_left_out(place):
+def test_lines_that_are_no_events_are_left_out(place):
     lines = [*map(json.dumps, sample_events(2, first_seq=COUNT)), "no JSON", '{"kind":"request"}']
     (path,) = write_sample_spool(place / "spool", sample_events(2, first_seq=COUNT))
     from tests.spark.conftest import reseal
@@ -150,7 +150,7 @@ def test_what_is_no_event_is_left_out(place):
     assert seqs() == list(range(COUNT + 2))
 
 
-def test_a_copy_of_a_folder_doubles_nothing(place, capsys):
+def test_segments_in_a_copied_folder_are_added_once(place, capsys):
     copy = place / "spool" / "node-1.bak"
     shutil.copytree(place / "spool" / "node-1", copy)
     assert ship(place) == 1
@@ -172,7 +172,7 @@ def test_a_time_without_a_date_does_not_stop_a_stream(place, time_us):
     assert seqs() == [seq for seq in range(COUNT) if seq != event["seq"]]
 
 
-def test_a_batch_has_so_many_bytes_of_lines_not_of_files(place, monkeypatch):
+def test_the_size_of_a_batch_counts_uncompressed_lines(place, monkeypatch):
     (whole,) = iceberg._batches(place / "spool" / "node-1", "")
     for path in whole:
         path.with_name(f"{path.name}.zst").write_bytes(compress(path.read_bytes(), "zstd"))
@@ -181,14 +181,14 @@ def test_a_batch_has_so_many_bytes_of_lines_not_of_files(place, monkeypatch):
     assert [len(batch) for batch in iceberg._batches(place / "spool" / "node-1", "")] == [1, 1, 1]
 
 
-def test_what_a_catalog_does_not_do_is_one_line(place, capsys):
+def test_an_operation_that_a_catalog_lacks_is_reported_in_one_line(place, capsys):
     assert ship(place, "--table", "nothing") == 2
     err = capsys.readouterr().err
     assert err.startswith("klamm audit iceberg: nothing: ")
     assert err.count("\n") == 1
 
 
-def test_a_catalog_that_cannot_be_opened_is_one_line(place, capsys):
+def test_a_catalog_that_cannot_be_opened_is_reported_in_one_line(place, capsys):
     (place / "catalog.db").write_bytes(b"no database" * 100)
     assert ship(place) == 2
     err = capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""A state change is on disk before it is executed: what a crash in between leaves, and what cannot be recorded."""
+"""A state change is on disk before it is executed. These tests cover crashes in between, and failing disks."""
 
 import errno
 import json
@@ -18,7 +18,7 @@ from tests.unit.audit.test_state_changes import creation
 
 
 def crash(audit):
-    """The process is gone: nothing is closed in order."""
+    """Abandon the observer like a process that ends without closing anything."""
     for stream in audit.sink.streams.values():
         audit.files.close(stream.spool._lock)
 
@@ -32,7 +32,7 @@ def interrupted(audit):
 
 
 def start_creation(audit, names=("orders",), **options):
-    """A creation whose handler is about to run."""
+    """Start a creation whose handler is about to run."""
     event = creation(audit, audit.connection(), names, **options)
     audit.observer.starting(event.request, event.context)
     return event
@@ -52,7 +52,7 @@ def test_a_crash_before_the_outcome_leaves_an_event(tmp_path):
     done, left = start_creation(first, ["done"]), start_creation(first, ["left", "too"])
     first.complete(done)
     first.flush()
-    # Its outcome never comes to the disk.
+    # The outcome never reaches the disk.
     first.complete(left)
     crash(first)
     second = Observing(tmp_path)
@@ -62,7 +62,7 @@ def test_a_crash_before_the_outcome_leaves_an_event(tmp_path):
     assert event["intent_id"].startswith(first.sink.administration.spool.boot)
     assert stream_mark(event["boot"]) == "a"
     assert event["client_address"] == "10.0.0.9"
-    # It is reported once.
+    # The event is reported once.
     crash(second)
     assert len(interrupted(Observing(tmp_path))) == 1
 
@@ -75,7 +75,7 @@ def test_an_outcome_names_its_intent(audit):
     assert audit.sink.journal.open_count == 0
 
 
-def test_an_outcome_that_was_written_just_before_the_crash_is_not_unknown(tmp_path):
+def test_an_outcome_that_was_written_just_before_the_crash_is_known(tmp_path):
     first = Observing(tmp_path)
     first.complete(start_creation(first))
     first.sink.journal.finish = lambda intent_ids=(): None
@@ -84,7 +84,7 @@ def test_an_outcome_that_was_written_just_before_the_crash_is_not_unknown(tmp_pa
     assert interrupted(Observing(tmp_path)) == []
 
 
-def test_a_denied_change_ends_its_intent_too(tmp_path):
+def test_a_denied_change_also_ends_its_intent(tmp_path):
     first = Observing(tmp_path)
     first.complete(start_creation(first, code=29))
     first.flush()
@@ -124,7 +124,7 @@ def test_intents_are_synced_as_sync_intents_demands(make, policy, expected):
     assert [*fsyncs, audit.files.fsyncs] == expected
 
 
-# ---- what cannot be recorded
+# ---- changes that cannot be recorded
 
 
 def test_with_a_full_disk_a_change_is_refused_before_it_is_executed(audit, caplog):
@@ -144,7 +144,7 @@ def test_with_a_full_disk_a_change_is_refused_before_it_is_executed(audit, caplo
     assert audit.sink.journal.errors == 4
 
 
-def test_a_disk_that_does_not_sync_refuses_too(audit):
+def test_changes_are_refused_if_the_disk_does_not_sync(audit):
     audit.files.broken = {"fsync"}
     with pytest.raises(KafkaError):
         start_creation(audit)
@@ -194,7 +194,7 @@ def test_the_journal_stays_small(journal, tmp_path):
     assert [intent["intent_id"] for intent in again.open("next")] == [kept]
 
 
-def test_a_rewritten_journal_is_the_one_that_a_power_failure_leaves(tmp_path):
+def test_a_rewritten_journal_survives_a_power_failure(tmp_path):
     disk, calls = BadDisk(), []
     for name in ("rename", "sync_directory"):
         real = getattr(disk, name)
@@ -218,13 +218,13 @@ def test_a_write_that_fails_midway_leaves_whole_lines(journal, tmp_path):
 
 
 def test_after_a_sync_that_failed_the_journal_is_written_again(journal, tmp_path):
-    """The system may have dropped what waits for the next sync, which succeeds all the same."""
+    """The system may have dropped data that waited for the next sync, although that sync succeeds."""
     journal.begin(1, ',"name":"waits"', sync=False)
     journal._files.broken = {"fsync"}
     with pytest.raises(UnrecordableError):
         journal.begin(1, ',"name":"refused"', sync=True)
     journal._files.broken = set()
-    # What the disk has: nothing of the file that it did not confirm.
+    # The disk has nothing of a file that it did not confirm.
     with open(tmp_path / "intents", "r+b") as file:
         file.truncate(0)
     journal.begin(1, ',"name":"synced"', sync=True)
@@ -275,7 +275,7 @@ def test_many_threads_write_whole_lines(journal, tmp_path):
     assert journal.open_count == 0
 
 
-def test_a_damaged_line_costs_the_others_nothing(tmp_path, caplog):
+def test_a_damaged_line_does_not_affect_the_other_lines(tmp_path, caplog):
     (tmp_path / "intents").write_bytes(b'{"intent_id":"b/0"}\n{rubbish\n\xff\xfe\n{"intent_id":"b/1"}\nb/0\n')
     journal = IntentJournal(tmp_path / "intents", BadDisk(), 10, ManualClock())
     assert journal.open("c") == [{"intent_id": "b/1"}]

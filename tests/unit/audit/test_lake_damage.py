@@ -1,4 +1,4 @@
-"""Tables of the lake with values that nothing of klamm writes: named with their file, and never a traceback."""
+"""Tables of the lake with values that klamm never writes: errors name the file, and there is no traceback."""
 
 import json
 import subprocess
@@ -54,7 +54,7 @@ def write(folder, **columns):
 
 
 def damaged(values):
-    """Objects of JSON with one value of another kind, and what is no object."""
+    """Yield JSON objects with one value of another type, and text that is no object."""
     for name in values:
         for value in NO_TEXTS:
             if type(value) is not type(values[name]):
@@ -67,7 +67,7 @@ OTHER_VALUES = pytest.mark.parametrize("value", [None, 7, 1.5, [], {"a": 1}, b"\
 
 @OTHER_VALUES
 @pytest.mark.parametrize("column", ["segment", "node", "boot", "seal", "lines"])
-def test_a_seal_in_a_column_of_no_texts_is_damage_of_its_file(lake, seal, column, value):
+def test_a_column_of_seals_without_texts_is_damage_of_its_file(lake, seal, column, value):
     texts = {"segment": seal.segment, "node": seal.node, "boot": seal.boot, "seal": seal.to_json().decode()}
     path = write(lake.seals, **(texts | {"lines": ""} | {column: value}))
     if column != "lines":
@@ -78,7 +78,7 @@ def test_a_seal_in_a_column_of_no_texts_is_damage_of_its_file(lake, seal, column
 
 @OTHER_VALUES
 @pytest.mark.parametrize("column", ["segment", "record", "digests"])
-def test_a_record_in_a_column_of_no_texts_is_damage_of_its_file(lake, seal, column, value):
+def test_a_column_of_records_without_texts_is_damage_of_its_file(lake, seal, column, value):
     texts = {"segment": seal.segment, "record": record_of(seal).to_json().decode(), "digests": ""}
     write(lake.forgotten, **texts)
     assert list(read_forgotten(lake, "one").segments) == [seal.segment]
@@ -94,7 +94,7 @@ def test_a_table_without_its_columns_is_damage(lake):
         assert line.startswith(f"{path} cannot be read: ")
 
 
-def test_a_seal_that_is_none_is_named_with_its_file(lake, seal):
+def test_an_invalid_seal_is_named_with_its_file(lake, seal):
     for text in damaged(json.loads(seal.to_json())):
         path = write(lake.seals, segment=seal.segment, node=seal.node, boot=seal.boot, seal=text, lines="")
         known = read_seals(lake)
@@ -102,7 +102,7 @@ def test_a_seal_that_is_none_is_named_with_its_file(lake, seal):
         assert any(line.startswith(f"{path}: ") for line in known.breaks), text
 
 
-def test_a_record_that_is_none_is_named_with_its_file(lake, seal):
+def test_an_invalid_record_is_named_with_its_file(lake, seal):
     for text in damaged(json.loads(record_of(seal).to_json())):
         path = write(lake.forgotten, segment=seal.segment, record=text, digests="")
         known = read_forgotten(lake, "one")
@@ -110,7 +110,7 @@ def test_a_record_that_is_none_is_named_with_its_file(lake, seal):
         assert any(line.startswith(f"{path}: ") for line in known.breaks), text
 
 
-def test_a_key_that_is_none_is_named(lake):
+def test_an_invalid_key_is_named(lake):
     path = lake.root / "keys" / "~forget" / "x.pub"
     path.parent.mkdir(parents=True)
     path.write_text("no key")
@@ -119,7 +119,7 @@ def test_a_key_that_is_none_is_named(lake):
 
 
 def test_a_reader_beside_compact_sees_all_rows(lake):
-    """After its first file, the others become one."""
+    """After `compact` has listed its first file, the others become one."""
     paths = [write_text_file(lake.seals, ("name",), [(str(number),)]) for number in range(4)]
     files = read_text_files(lake.seals, ("name",))
     found = [next(files)]
@@ -131,14 +131,14 @@ def test_a_reader_beside_compact_sees_all_rows(lake):
     assert [file.problem for file in found] == ["", ""]
 
 
-def test_a_file_that_is_listed_and_not_there_is_named(lake):
+def test_a_missing_file_of_the_table_is_named(lake):
     lake.seals.mkdir(parents=True)
     (lake.seals / "x.parquet").symlink_to("nowhere")
     (file,) = read_text_files(lake.seals, ("name",))
     assert file.problem.startswith("cannot be read: ")
 
 
-def test_texts_in_lists_are_read_from_a_file_of_several_groups_of_rows(tmp_path):
+def test_texts_in_lists_are_read_from_a_file_of_several_row_groups(tmp_path):
     import pyarrow.parquet as pq
 
     names = [[{"name": f"topic-{number % 7}"}] for number in range(250)]
@@ -150,7 +150,7 @@ def test_texts_in_lists_are_read_from_a_file_of_several_groups_of_rows(tmp_path)
 
 @pytest.fixture(params=["1.0", "2.0"])
 def written(request, tmp_path):
-    """A file of several pages, and its rows."""
+    """Return a file of several pages, and its rows."""
     import pyarrow.parquet as pq
 
     path = tmp_path / "file.parquet"
@@ -188,7 +188,7 @@ def test_a_schema_of_other_columns_than_the_rows_is_named(written):
 
 @pytest.mark.parametrize(("column", "value"), [("seq", 0.0), ("request_bytes", True), ("total_time_ms", -0.0)])
 def test_a_row_that_keeps_its_line_has_values_of_its_types(tmp_path, column, value):
-    """Python takes `1`, `1.0` and `True` for the same, other readers do not."""
+    """In Python `1`, `1.0` and `True` are equal; in other readers they are not."""
     import pyarrow.parquet as pq
 
     event = next(sample_events(1)) | {"client_id": 'a"b', "request_bytes": 1, "total_time_ms": 0.0}
@@ -203,8 +203,8 @@ def test_a_row_that_keeps_its_line_has_values_of_its_types(tmp_path, column, val
     assert scan(file).segments != whole
 
 
-def test_items_that_cost_nothing_in_a_file_count_together(tmp_path, monkeypatch):
-    """All of a list may be of one row."""
+def test_list_items_that_take_few_bytes_in_a_file_count_together(tmp_path, monkeypatch):
+    """All items of a list may belong to one row."""
     import pyarrow.parquet as pq
 
     nothing = pa.nulls(6_000, pa.int64())
@@ -237,7 +237,7 @@ print(named)
 
 
 def test_no_changed_footer_ends_the_process(tmp_path):
-    """Take footers for some of which PyArrow ends the process instead of raising an error."""
+    """With some of these footers PyArrow ends the process instead of raising an error."""
     import pyarrow.parquet as pq
 
     path = tmp_path / "file.parquet"

@@ -1,4 +1,4 @@
-"""The ledger: what is a segment that may be shipped, and what the table of seals gets. Without Spark."""
+"""Tests of the ledger, without Spark: which segments may be shipped, and which seals it gets."""
 
 import json
 from dataclasses import replace
@@ -31,14 +31,14 @@ def add(ledger, segments):
 
 
 def rows_of(tmp_path, lake_name, segments):
-    """All rows of a new lake, and what was said."""
+    """Return all rows of a new lake, and the output."""
     said = []
     lake = Lake(tmp_path / lake_name)
     add(Ledger(tmp_path / "spool", lake, said.append), segments)
     return [row for file in read_seal_files(lake, lines_of=None) for row in file.rows], said
 
 
-def test_a_segment_without_a_seal_is_named_once_and_taken_when_the_seal_comes(tmp_path, segments):
+def test_a_segment_without_a_seal_is_named_once_and_shipped_when_the_seal_exists(tmp_path, segments):
     seal = segments[1].with_suffix(SEAL_SUFFIX)
     away = seal.rename(seal.with_name("away"))
     said = []
@@ -56,7 +56,7 @@ def test_a_segment_without_a_seal_is_named_once_and_taken_when_the_seal_comes(tm
     assert (ledger.known, ledger.aside) == ({segments[1].stem}, {})
 
 
-def test_a_segment_that_its_store_did_not_give_is_read_again(tmp_path, segments, monkeypatch):
+def test_a_segment_that_its_store_did_not_return_is_read_again(tmp_path, segments, monkeypatch):
     failures = [FileSystemError("the store did not answer")]
 
     def read(path):
@@ -73,7 +73,7 @@ def test_a_segment_that_its_store_did_not_give_is_read_again(tmp_path, segments,
     assert (ledger.known, ledger.aside) == ({segments[1].stem}, {})
 
 
-def test_a_packed_segment_with_a_flipped_byte_is_set_aside_alone(tmp_path, segments):
+def test_a_compressed_segment_with_a_flipped_byte_is_the_only_one_set_aside(tmp_path, segments):
     for path in segments:
         path.with_name(f"{path.name}.zst").write_bytes(compress(path.read_bytes(), "zstd"))
         path.unlink()
@@ -94,8 +94,8 @@ def test_a_segment_that_retention_has_deleted_is_named(tmp_path, segments):
     assert (len(found), said) == (3, [gone])
 
 
-def test_two_servers_of_one_name_do_not_ship_into_one_lake(tmp_path, segments):
-    """Whichever comes first, and wherever their segments are; what is of another stream is taken."""
+def test_two_servers_with_the_same_name_cannot_ship_to_one_lake(tmp_path, segments):
+    """This holds in any order, and wherever their segments are. Segments of another stream are accepted."""
     other = write_sample_spool(
         tmp_path / "other", sample_events(30, boot="019b8ff8d000deadbeef"), events_per_segment=10
     )
@@ -107,9 +107,9 @@ def test_two_servers_of_one_name_do_not_ship_into_one_lake(tmp_path, segments):
     assert len(said) == 3
     reason = f"the lake has {segments[0].stem} of node-1 in its place: two servers have this name"
     assert said[0].startswith(f"{other[0]} is set aside: {reason}")
-    # Its third one has a place of its own, and continues another chain.
+    # The third segment has its own place, and continues another chain.
     assert said[2] == f"{other[2]} is set aside: its seal does not continue the chain of node-1 that the lake has"
-    # The next start knows it from the lake.
+    # The next start knows this from the lake.
     ledger = Ledger(tmp_path / "spool", Lake(tmp_path / "lake"), said.append)
     assert [read_shipped(ledger, path) is None for path in (*other, *segments[2:])] == [True, True, True, False, False]
 
@@ -124,7 +124,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_a_segment_that_is_not_what_its_seal_says_is_set_aside_alone(tmp_path, segments, change):
+def test_a_segment_that_differs_from_its_seal_is_the_only_one_set_aside(tmp_path, segments, change):
     assert rows_of(tmp_path, "before", segments)[1] == []
     segments[1].write_bytes(b"".join(change(segments[1].read_bytes().splitlines(keepends=True))))
     found, said = rows_of(tmp_path, "lake", segments)
@@ -144,7 +144,7 @@ def test_a_seal_that_becomes_final_after_it_was_read_is_added_again(tmp_path):
     assert read_seals(lake).seals[stem].final
 
 
-def test_a_seal_of_a_stream_of_a_later_klamm_stops_no_start(tmp_path, segments):
+def test_ship_starts_with_a_seal_of_a_stream_of_a_later_klamm(tmp_path, segments):
     (tmp_path / "spool" / "node-1").rename(tmp_path / "spool" / "node-1~x")
     folder = tmp_path / "spool" / "node-1~x" / segments[0].parent.name
     path = min(folder.glob("*.seal"))
@@ -176,7 +176,7 @@ def test_seals_that_could_not_be_anchored_are_anchored_after_the_next_start(tmp_
 
 
 class ShortWrites(BadDisk):
-    """Takes a few bytes at a time."""
+    """File operations that write a few bytes at a time."""
 
     def write(self, descriptor, data):
         return super().write(descriptor, data[:7])
@@ -197,7 +197,7 @@ def test_an_anchor_is_written_whole_or_not_at_all(tmp_path):
     assert anchors_in(path) == [0, 1]
 
 
-def test_an_anchor_that_a_crash_has_torn_costs_no_other(tmp_path):
+def test_an_anchor_that_a_crash_has_torn_does_not_affect_others(tmp_path):
     path = tmp_path / "anchors"
     path.write_text('{"index":0}\n{"ind')
     FileAnchor(path)({"index": 1})
@@ -224,7 +224,7 @@ def test_lines_that_are_no_anchors_are_named(tmp_path, segments):
 # ---- keys
 
 
-def test_a_key_that_comes_while_ship_runs_is_kept(tmp_path, segments):
+def test_a_key_that_appears_while_ship_runs_is_kept(tmp_path, segments):
     lake, said = Lake(tmp_path / "lake"), []
     ledger = Ledger(tmp_path / "spool", lake, said.append)
     add(ledger, segments[:2])

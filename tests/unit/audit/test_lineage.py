@@ -1,4 +1,4 @@
-"""Lineage: who reads and writes which topic, as OpenLineage's own client writes it."""
+"""Tests of lineage: which client reads and writes which topic, in the form of OpenLineage's own client."""
 
 import json
 import sys
@@ -18,7 +18,7 @@ MOVED = [
 
 
 def written_by_the_client(event, lineage):
-    """What the client of OpenLineage makes of an event; it checks the run's id, times and URIs."""
+    """Return an event as OpenLineage's client writes it. The client checks the run's id, times and URIs."""
     from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, Run, RunEvent, RunState, set_producer
     from openlineage.client.facet_v2 import (
         input_statistics_input_dataset,
@@ -52,14 +52,14 @@ def written_by_the_client(event, lineage):
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 15), reason="the client has no wheels for it")
-def test_it_is_what_the_client_of_openlineage_writes():
+def test_lineage_equals_the_output_of_openlineages_client():
     assert {one["api_name"] for one in MOVED} == {"Fetch", "Produce"}
     for event in MOVED:
         found = open_lineage(event, "kafka://here:1")
         assert found == written_by_the_client(event, found)
 
 
-def test_only_what_moved_records_is_lineage():
+def test_only_requests_that_moved_records_are_lineage():
     event = MOVED[0]
     assert open_lineage(event) is not None
     for change in (

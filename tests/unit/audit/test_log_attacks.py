@@ -1,4 +1,4 @@
-"""One key of a witness and one checkpoint that it has cosigned: whatever is done to what was before is named."""
+"""With one key of a witness and one checkpoint that it has cosigned, `verify` names all changes of earlier entries."""
 
 import itertools
 import random
@@ -19,7 +19,7 @@ LATER = "019b8ff8d001c0ffee00"
 
 @pytest.fixture(scope="module")
 def attacked(tmp_path_factory):
-    """A lake of some segments, an older copy of it, and one of it as it is when it is attacked."""
+    """Return a lake of some segments, an older copy of it, and a copy of its state before the attack."""
     place = LoggedLake(tmp_path_factory.mktemp("attacked"))
     place.grow(3)
     shutil.copytree(place.lake.root, place.folder / "older")
@@ -43,7 +43,7 @@ def attack_of(place, choose):
 
 
 def said_of(place):
-    """What `verify` says of all but the rows."""
+    """Return the output of `verify` about everything except the rows."""
     seals, breaks = read_seals(place.lake)
     try:
         folders = check_seals(place.lake, seals)
@@ -54,7 +54,7 @@ def said_of(place):
 
 
 @pytest.mark.parametrize("tries", [50, pytest.param(300, marks=pytest.mark.slow)])
-def test_whatever_is_done_to_the_log_or_the_seals_is_named_by_one_key_and_one_checkpoint(attacked, seed, tries):
+def test_each_attack_on_the_log_or_the_seals_is_named_with_one_key_and_one_checkpoint(attacked, seed, tries):
     choose = random.Random(seed)
 
     def start():
@@ -87,7 +87,7 @@ def test_every_file_of_a_lake_and_every_part_of_a_log_has_attacks(attacked):
 
 
 def test_a_witness_refuses_50_of_50_forks(attacked, seed):
-    """Each fork is signed by the log's own key, and has a proof that is right for what it forks."""
+    """Each fork is signed with the log's own key, and its proof is correct for the fork."""
     choose = random.Random(seed)
     ways = ("drop_an_entry", "swap_entries", "insert_an_entry", "rewrite_the_ledger_and_the_log")
     answers = []
@@ -138,7 +138,7 @@ def test_a_log_that_a_named_key_has_not_signed_is_not_called_sound(attacked):
     restore(attacked)
 
 
-def test_several_checkpoints_say_where_a_rewritten_log_differs(tmp_path):
+def test_several_checkpoints_show_where_a_rewritten_log_differs(tmp_path):
     place = LoggedLake(tmp_path)
     kept = []
     for size in range(1, 9):
@@ -164,7 +164,7 @@ def test_the_witness_refuses_ship_with_a_restored_older_copy(tmp_path):
     log = place.ship(place.write(1), monotonic_s=lambda: next(seconds))
     assert log.refused
     assert "it has cosigned 4 entries, and the log has 3: it was rolled back" in place.said[-1]
-    # Later it has more entries than the witness knows, and is still another log.
+    # Later the log has more entries than the witness knows, and is still another log.
     log = place.ship(place.write(4), monotonic_s=lambda: next(seconds))
     assert log.refused
     assert "that the log does not begin with" in place.said[-1]

@@ -1,4 +1,7 @@
-"""Events of requests that name many things: the writer's thread summarizes them, with the same result."""
+"""The writer's thread summarizes long events, with the same result as the serving thread.
+
+A long event belongs to a request that names many things.
+"""
 
 import sys
 from unittest.mock import Mock
@@ -56,16 +59,16 @@ def recorded(folder, kind, **settings):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_it_is_recorded_as_if_it_were_summarized_at_once(tmp_path, kind):
+def test_a_long_event_is_recorded_as_if_it_were_summarized_at_once(tmp_path, kind):
     waiting, events = recorded(tmp_path / "long", kind)
     assert waiting > 1, "it takes the room of several events"
-    # A queue of few events has no room for it.
+    # A queue for few events would have no room for this one.
     _, at_once = recorded(tmp_path / "short", kind, queue_capacity=4)
     assert [{**event, "event_id": ""} for event in events] == [{**event, "event_id": ""} for event in at_once]
     assert events
 
 
-def test_the_serving_thread_leaves_it_as_it_is(audit):
+def test_the_serving_thread_does_not_summarize_a_long_event(audit):
     connection = audit.connection()
     audit.complete(listed(audit, connection, [f"topic-{number}" for number in range(MANY)]))
     audit.complete(listed(audit, connection, ["orders"]))
@@ -77,13 +80,13 @@ def test_the_serving_thread_leaves_it_as_it_is(audit):
     assert [type(event) is LongEvent for event in kept] == [True, False]
 
 
-def test_its_messages_are_freed_when_it_is_written(audit):
+def test_the_messages_of_a_long_event_are_freed_when_it_is_written(audit):
     event = listed(audit, audit.connection(), [f"topic-{number}" for number in range(MANY)])
     topic = event.request.topics[5]
     audit.complete(event)
     del event
     audit.flush()
-    # What is counted for the call itself differs by Python.
+    # The memory of the call itself depends on the version of Python.
     held_here_alone = object()
     assert sys.getrefcount(topic) == sys.getrefcount(held_here_alone)
 

@@ -1,4 +1,4 @@
-"""Texts of the lake that all rows of a file or all seals of a commit may repeat are as short as servers write them."""
+"""Texts that many rows or seals of the lake may repeat are at most as long as those that servers write."""
 
 from dataclasses import replace
 
@@ -25,7 +25,7 @@ HOUR_US = 3_600_000_000
 
 
 def file_of(folder, rows, **values):
-    """A file of the table that has these columns alone."""
+    """Return a file of the table that has only these columns."""
     columns = {field.name: values.get(field.name, pa.nulls(rows, field.type)) for field in FILE}
     pq.write_table(pa.table(columns, FILE), folder / "part.parquet")
     return TableFile(str(folder / "part.parquet"), None)
@@ -35,7 +35,7 @@ def file_of(folder, rows, **values):
     ("column", "length", "is_named"),
     [("source_file", 4096, False), ("source_file", 4097, True), ("node", 1024, False), ("node", 1025, True)],
 )
-def test_a_text_that_is_longer_than_a_server_s_is_named(tmp_path, column, length, is_named):
+def test_a_text_that_is_longer_than_those_of_servers_is_named(tmp_path, column, length, is_named):
     found = scanned.scan(file_of(tmp_path, 1, **{column: ["x" * length]})).problems
     assert ["a text of more than" in line for line in found] == [True] * is_named
 
@@ -53,11 +53,11 @@ def test_a_text_that_is_longer_than_a_server_s_is_named(tmp_path, column, length
         (f"/spool/{'a' * 250}.jsonl", ""),
     ],
 )
-def test_a_row_is_of_the_segment_of_its_file(tmp_path, source, segment):
+def test_a_row_must_belong_to_the_segment_of_its_file(tmp_path, source, segment):
     assert list(scanned.scan(file_of(tmp_path, 1, source_file=[source])).segments) == [segment]
 
 
-def test_the_names_of_many_nodes_count_as_what_is_kept(tmp_path, monkeypatch):
+def test_the_names_of_many_nodes_count_toward_the_limit_of_memory(tmp_path, monkeypatch):
     counted = []
     monkeypatch.setattr(scanned, "_check_kept", counted.append)
     nodes = [f"{'n' * 1000}{number}" for number in range(100)]
@@ -93,7 +93,9 @@ def test_a_segment_whose_seal_has_a_long_text_is_set_aside(tmp_path, lake, name,
         ("_MOST_SEAL_BYTES", 1 << 20, 3, [3, 2]),
     ],
 )
-def test_a_batch_has_no_more_seals_than_a_commit_may_have(tmp_path, lake, monkeypatch, limit, value, files, sizes):
+def test_a_batch_has_at_most_as_many_seals_as_a_commit_may_have(
+    tmp_path, lake, monkeypatch, limit, value, files, sizes
+):
     write_sample_spool(tmp_path / "spool", sample_events(50), events_per_segment=10)
     monkeypatch.setattr(ship, limit, value)
     settings = SparkSettings(lake=lake.root, max_files_per_trigger=files)
@@ -103,7 +105,7 @@ def test_a_batch_has_no_more_seals_than_a_commit_may_have(tmp_path, lake, monkey
     assert [len(each) for each in found] == sizes
 
 
-def test_a_commit_that_could_not_be_read_is_refused(lake, monkeypatch):
+def test_a_commit_that_readers_could_not_read_is_refused(lake, monkeypatch):
     file = DataFile("date=2026-01-01/hour=0/part-0.parquet", "2026-01-01", "0", 1, '{"numRecords":1}')
     named = Named({"a": '"' * 1000}, {})
     append(lake, [file], named)

@@ -1,4 +1,4 @@
-"""Events that name many resources: what `ship` writes of them, its readers read."""
+"""Readers can read what `ship` writes for events that name many resources."""
 
 import pytest
 
@@ -14,7 +14,7 @@ ROWS, NAMES = 300, 150
 
 
 def rows_with(names):
-    """Rows of a segment, of which each has resources with these names."""
+    """Return rows of a segment. Each row has resources with these names."""
     resources = pa.array([[{"name": name} for name in names(row)] for row in range(ROWS)])
     given = {"time_us": pa.array(range(ROWS), pa.int64()), "resources": resources}
     fields = [field for field in FILE if field.name not in ("source_file", "shipped_time", "time")]

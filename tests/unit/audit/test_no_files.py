@@ -1,5 +1,7 @@
-"""What has the name of a file of the spool or the lake, and is none: it is named, stops nothing else, and nothing waits
-for it."""
+"""Folders, sockets and pipes with the name of a file of the spool or the lake are named.
+
+They stop and delay nothing else.
+"""
 
 import json
 import os
@@ -30,7 +32,7 @@ TIMEOUT_S = 500
 
 def make_socket(path):
     with socket.socket(socket.AF_UNIX) as listener:
-        # A whole path may be longer than a socket's may be.
+        # A whole path may be longer than the path of a socket.
         listener.bind(os.path.relpath(path))
 
 
@@ -53,7 +55,7 @@ IN_THE_LAKE = (
 
 
 def audit(*arguments):
-    """Run a command in a process that can be ended while it waits; its code and what it says."""
+    """Run a command in a process that can be ended while it waits. Return its code and its output."""
     done = subprocess.run(
         [sys.executable, "-m", "klamm", "audit", *map(str, arguments)],
         capture_output=True,
@@ -74,7 +76,10 @@ def make(request, tmp_path, monkeypatch):
 
 @pytest.fixture
 def odd(tmp_path, make):
-    """A spool with a node for each place, where the second of three segments has something else."""
+    """Return a spool with a node for each kind.
+
+    In each node the second of three segments is something else than a file.
+    """
     write_key(tmp_path / "key")
     signer, found = SealSigner(tmp_path / "key"), {}
     for node, place in PLACES.items():
@@ -91,7 +96,7 @@ def odd(tmp_path, make):
 
 @pytest.fixture
 def main(capsys):
-    """Run a command in this process; its code and what it says."""
+    """Return a function that runs a command in this process. It returns the exit code and the output."""
 
     def run(*arguments):
         code = cli.main([str(each) for each in arguments])
@@ -100,7 +105,7 @@ def main(capsys):
     return run
 
 
-def test_the_others_are_shipped_and_read(tmp_path, odd, main):
+def test_the_other_segments_are_shipped_and_read(tmp_path, odd, main):
     from klamm_spark.lake.files import files_of, read_columns
     from klamm_spark.lake.layout import Lake
 
@@ -123,14 +128,14 @@ def test_the_others_are_shipped_and_read(tmp_path, odd, main):
     assert all(f"{odd[node]} cannot be read" in said for node in ("segment", "open"))
     assert len([line for line in said.splitlines() if line.startswith("2026-01-01T")]) == 30 * len(PLACES) - 10
 
-    # A report of a part of the events would look like one of all.
+    # A report about a part of the events would look like a report about all.
     for command in ("report", "detect"):
         code, said = audit(command, *places[:2])
         assert (code, f"klamm audit {command}: {odd['open']} is no file" in said) == (2, True), said
 
 
 @pytest.mark.parametrize("place", IN_THE_LAKE)
-def test_what_is_in_the_lake_is_named(tmp_path, make, place, main):
+def test_such_an_entry_in_the_lake_is_named(tmp_path, make, place, main):
     write_sample_spool(tmp_path / "spool", sample_events(10, node="key"))
     assert main("ship", "--once", "--spool", "spool", "--lake", "lake")[0] == 0
     path = tmp_path / "lake" / place
@@ -141,7 +146,7 @@ def test_what_is_in_the_lake_is_named(tmp_path, make, place, main):
     assert code in (1, 2)
 
 
-def test_a_server_puts_them_aside_and_writes_on(tmp_path, make):
+def test_a_server_puts_such_entries_aside_and_continues(tmp_path, make):
     writer = with_a_sealed_segment(tmp_path / "node")
     writer.write(2)
     (path,), (seal,) = open_segments(writer.folder), writer.folder.rglob("*.seal")
@@ -158,7 +163,7 @@ def test_a_server_puts_them_aside_and_writes_on(tmp_path, make):
     assert len(seals(writer.folder)) == 1
 
 
-def test_anchors_may_come_by_a_pipe(tmp_path, main):
+def test_anchors_may_be_read_from_a_pipe(tmp_path, main):
     write_sample_spool(tmp_path / "spool", sample_events(10))
     places = "--spool", tmp_path / "spool", "--lake", tmp_path / "lake"
     assert main("ship", "--once", *places)[0] == 0

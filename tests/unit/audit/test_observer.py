@@ -1,4 +1,4 @@
-"""From the observer's callbacks to the events in the spool."""
+"""Tests of the observer: its callbacks cause the right events in the spool."""
 
 import gc
 import json
@@ -33,7 +33,7 @@ def test_each_login_of_a_connection_is_recorded_with_its_own_name(audit):
     ]
 
 
-def test_a_request_becomes_one_event_with_all_that_is_known(audit):
+def test_a_request_becomes_one_event_with_all_known_facts(audit):
     connection = audit.connection()
     audit.complete(produced(audit, connection, decisions=[("WRITE", "TOPIC", "orders", True)]))
     (event,) = audit.requests()
@@ -90,7 +90,7 @@ def test_a_request_becomes_one_event_with_all_that_is_known(audit):
     }
 
 
-def test_all_kinds_are_valid_by_the_schema_and_numbered_without_a_gap(audit):
+def test_events_of_all_kinds_are_valid_and_numbered_without_a_gap(audit):
     connection = audit.connection()
     audit.services.emit_admin_event("certificate_swapped", "server.pem", listener="front")
     audit.observer.connection_refused(Address("10.0.0.1", 1), "per_ip", "10 of 10")
@@ -183,7 +183,7 @@ def test_errors_inside_a_response_are_the_outcome(audit, response, outcome, code
     assert [one.get("error_code", 0) for one in event["resources"]] == [0, code]
 
 
-def test_a_throttled_request_says_so(audit):
+def test_the_event_of_a_throttled_request_says_so(audit):
     request = ping(audit, audit.connection())
     request.context.throttle_time_ms = 250
     audit.complete(request)
@@ -191,13 +191,13 @@ def test_a_throttled_request_says_so(audit):
     assert (event["outcome"], event["throttle_time_ms"]) == ("throttled", 250.0)
 
 
-def test_a_refused_request_says_so(audit):
+def test_the_event_of_a_refused_request_says_so(audit):
     audit.complete(refused(audit, audit.connection()))
     (event,) = audit.requests()
     assert (event["outcome"], event["error_name"]) == ("refused", "COORDINATOR_NOT_AVAILABLE")
 
 
-def test_topic_ids_get_their_names_from_metadata(audit):
+def test_topic_ids_in_events_get_their_names_from_metadata(audit):
     connection = audit.connection()
     known, unknown = bytes(range(16)), b"\xff" * 16
     response = metadata.MetadataResponse(topics=[metadata.MetadataResponseTopic(0, "orders", known)])
@@ -222,11 +222,11 @@ def test_no_event_holds_records_or_secrets(audit):
 
 
 class Frame(bytearray):
-    """A frame that supports weak references, to see whether it is still referenced."""
+    """A frame that supports weak references, so that a test sees whether it is still referenced."""
 
 
 @pytest.mark.parametrize("above", [0, 100])
-def test_large_requests_are_not_held_while_they_wait(make, above):
+def test_frames_of_large_requests_are_freed_while_their_events_wait(make, above):
     audit = make(aggregate_above_per_second=above)
     frame = Frame(1 << 20)
     held = weakref.ref(frame)
@@ -239,7 +239,7 @@ def test_large_requests_are_not_held_while_they_wait(make, above):
     assert event["resources"][0]["bytes"] == 2 << 20
 
 
-def test_many_resources_are_cut_and_those_with_errors_stay(make):
+def test_long_lists_of_resources_are_cut_but_keep_those_with_errors(make):
     audit = make(max_resources=2)
     names = ["a", "b", "c", "d"]
     message = metadata.MetadataRequest([metadata.MetadataRequestTopic(name=name) for name in names])
@@ -250,7 +250,7 @@ def test_many_resources_are_cut_and_those_with_errors_stay(make):
     assert ([one["name"] for one in event["resources"]], event["resource_count"]) == (["d", "a"], 4)
 
 
-def test_software_that_a_client_names_later_is_in_later_events(audit):
+def test_later_events_have_the_software_that_a_client_names_later(audit):
     connection = audit.connection()
     audit.observer.connection_opened(connection)
     audit.flush()
@@ -260,7 +260,7 @@ def test_software_that_a_client_names_later_is_in_later_events(audit):
     assert [event["client_software_name"] for event in audit.events()] == ["librdkafka", "kafka-python"]
 
 
-def test_listeners_share_a_spool_and_must_agree_on_it(tmp_path):
+def test_listeners_that_share_a_spool_must_agree_on_its_settings(tmp_path):
     audit = Observing(tmp_path)
     from klamm_spark.observer.audit import AuditObserver
     from klamm_spark.settings.audit import AuditSettings
@@ -272,7 +272,7 @@ def test_listeners_share_a_spool_and_must_agree_on_it(tmp_path):
         AuditObserver(AuditSettings(spool=tmp_path, node="node-1", segment_bytes=2048)).open(audit.listener)
 
 
-def test_metrics_say_how_it_goes(audit):
+def test_metrics_show_the_state_of_the_spool(audit):
     audit.complete(ping(audit, audit.connection(ALICE)))
     audit.flush()
     values = {
@@ -317,7 +317,7 @@ ALICES = AclBinding(
         (None, {}),
     ],
 )
-def test_an_event_says_what_decided(audit, verdict, fields):
+def test_an_event_names_the_deciding_rule(audit, verdict, fields):
     event = produced(audit, audit.connection())
     event.context.decisions = [(AclOperation.WRITE, ResourceType.TOPIC, "orders", True, verdict)]
     audit.complete(event)

@@ -1,4 +1,4 @@
-"""Requests beyond a rate become rows that count them."""
+"""Requests above a rate become rows that count them."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from klamm_spark.observer.aggregation import MAX_WINDOWS
 from tests.unit.audit.observing import ping, produced, refused
 
 
-def test_requests_beyond_the_rate_become_one_row_a_second(make):
+def test_requests_above_the_rate_become_one_row_a_second(make):
     audit = make(aggregate_above_per_second=2)
     connection = audit.connection()
     for _ in range(10):
@@ -81,7 +81,7 @@ def test_an_excluded_client_id_hides_no_other_on_its_connection(make):
     assert rows(audit, "client_id") == [("app", 2)]
 
 
-def test_beyond_the_limit_of_client_ids_each_request_is_recorded(make):
+def test_above_the_limit_of_client_ids_each_request_is_recorded(make):
     audit = make(aggregate_above_per_second=0, queue_capacity=10_000)
     connection = audit.connection()
     names = [f"client-{number}" for number in range(MAX_WINDOWS + 2)]
@@ -97,7 +97,7 @@ def test_beyond_the_limit_of_client_ids_each_request_is_recorded(make):
     assert len(rows(audit)) == 6 + MAX_WINDOWS + 1
 
 
-def test_beyond_so_many_client_ids_what_is_off_stays_so(make):
+def test_above_the_limit_of_client_ids_level_off_still_applies(make):
     audit = make(aggregate_above_per_second=0, level="off", queue_capacity=10_000)
     connection = audit.connection()
     audit.complete(*(ping(audit, connection, client_id=str(number)) for number in range(MAX_WINDOWS + 5)))
@@ -114,7 +114,7 @@ def test_refused_requests_are_counted_at_every_level(make, above):
     assert rows(audit, "outcome") == [("refused", None)] * above + [("refused", 5 - above)]
 
 
-def test_rows_of_produce_add_up_what_was_moved_by_topic(make):
+def test_rows_of_produce_have_the_sums_of_each_topic(make):
     audit = make(aggregate_above_per_second=0)
     connection = audit.connection()
     audit.complete(produced(audit, connection, "a"), produced(audit, connection, "b"), produced(audit, connection, "a"))
@@ -139,14 +139,14 @@ def test_denials_and_administrative_requests_are_never_aggregated(make):
     assert all("repeat_count" not in event for event in events)
 
 
-def test_minus_one_is_no_aggregation(make):
+def test_minus_one_turns_aggregation_off(make):
     audit = make(aggregate_above_per_second=-1)
     connection = audit.connection()
     audit.complete(*(ping(audit, connection) for _ in range(100)))
     assert len(audit.requests()) == 100
 
 
-def test_closing_a_connection_puts_its_rows_out_first(make):
+def test_closing_a_connection_writes_its_rows_first(make):
     audit = make(aggregate_above_per_second=0)
     connection = audit.connection()
     audit.complete(ping(audit, connection), ping(audit, connection))

@@ -1,4 +1,4 @@
-"""A full queue, a full disk, an unclean stop: events wait, requests are refused, a gap says what is lost."""
+"""Tests of a full queue, a full disk and an unclean stop: events wait, requests are refused, and gaps report losses."""
 
 import threading
 
@@ -44,7 +44,7 @@ def test_a_full_disk_loses_nothing_while_the_queue_has_room(make):
     assert [event["seq"] for event in audit.requests()] == [0, 1, 2, 3, 4, 5]
 
 
-def test_a_full_disk_and_a_full_queue_end_in_a_gap_and_not_in_a_hole(make):
+def test_a_full_disk_and_a_full_queue_cause_a_reported_gap(make):
     audit = make(queue_capacity=3, aggregate_above_per_second=-1)
     connection = audit.connection()
     audit.files.room = 0
@@ -66,7 +66,7 @@ def test_a_full_disk_and_a_full_queue_end_in_a_gap_and_not_in_a_hole(make):
 
 
 def refusal(subject, event):
-    """The error code with which the filter refuses a request; None if it lets it through."""
+    """Return the error code with which the filter refuses a request; None if the filter accepts it."""
     try:
         assert subject.on_request(event.request, event.context) is event.request
     except KafkaError as error:
@@ -81,7 +81,7 @@ def filtered(make, **settings):
     return audit, subject
 
 
-def test_refuse_answers_with_what_clients_try_again_after(make):
+def test_refuse_answers_with_errors_after_which_clients_try_again(make):
     audit, subject = filtered(make, on_full="refuse")
     connection = audit.connection()
     first = ping(audit, connection)
@@ -113,7 +113,7 @@ def test_a_server_whose_audit_refuses_is_not_ready(make):
 
 
 def coordinated():
-    """The APIs that clients send to the coordinator of a group or of a transactional id."""
+    """Return the APIs that clients send to the coordinator of a group or of a transactional id."""
     of_keys = {"group_id", "groups", "group_ids", "groups_names", "transactional_id", "transactional_ids"}
     to_leaders = {ApiKey.PRODUCE, ApiKey.SHARE_FETCH, ApiKey.SHARE_ACKNOWLEDGE}
     for key in ApiKey:
@@ -124,7 +124,7 @@ def coordinated():
 
 
 @pytest.mark.parametrize("api_key", [*coordinated()], ids=lambda key: key.name)
-def test_clients_of_a_coordinator_look_for_it_again(make, api_key):
+def test_clients_of_a_coordinator_get_an_error_after_which_they_look_for_it_again(make, api_key):
     audit, subject = filtered(make, on_full="refuse")
     connection = audit.connection()
     for _ in range(2):
@@ -141,7 +141,7 @@ def test_api_versions_is_never_refused(make):
 
 
 @pytest.mark.parametrize("on_full", ["drop", "block"])
-def test_without_refuse_the_filter_lets_all_through(make, on_full):
+def test_without_refuse_the_filter_accepts_all_requests(make, on_full):
     audit, subject = filtered(make, on_full=on_full)
     connection = audit.connection()
     for _ in range(2):
@@ -155,7 +155,7 @@ def test_refuse_needs_the_filter_on_the_listener(tmp_path):
         Observing(tmp_path, filters=False, on_full="refuse")
 
 
-def test_an_event_that_cannot_be_recorded_is_a_gap_and_stops_nothing(audit):
+def test_an_event_that_cannot_be_recorded_becomes_a_gap(audit):
     connection = audit.connection()
     audit.complete(ping(audit, connection, client_id=object()))
     audit.complete(ping(audit, connection))
@@ -205,7 +205,7 @@ def test_unreadable_files_at_the_start_are_reported_and_counted(tmp_path):
 
 
 def _at_the_limit(make, **settings):
-    """A spool with one event that is as large as it may be, and one that waits for room."""
+    """Return a spool with one event of maximum size, and one that waits for room."""
     audit = make(retention_bytes=1500, on_limit="stop", aggregate_above_per_second=-1, **settings)
     connection = audit.connection()
     audit.complete(ping(audit, connection))
@@ -217,7 +217,7 @@ def _at_the_limit(make, **settings):
 
 
 @pytest.mark.parametrize("was_shipped", [False, True])
-def test_while_nothing_can_be_written_what_was_is_synced_sealed_and_deleted(make, was_shipped):
+def test_while_nothing_can_be_written_earlier_events_are_still_synced_sealed_and_deleted(make, was_shipped):
     audit = _at_the_limit(make, fsync_interval_ms=100, segment_age_ms=5000, retention_ms=60_000, delete_unshipped=True)
     folder = audit.sink.requests.spool.path
     audit.clock.advance_ms(100)
@@ -273,13 +273,13 @@ def test_events_that_the_disk_did_not_confirm_are_reported(make):
     )
 
 
-def test_a_thread_that_waits_for_room_does_not_hold_up_the_writer(make):
+def test_a_thread_that_waits_for_room_does_not_delay_the_writer(make):
     audit = make(queue_capacity=1, on_full="block", aggregate_above_per_second=0)
     connection = audit.connection()
     audit.complete(ping(audit, connection), ping(audit, connection))
     audit.observer.connection_opened(connection)
     audit.clock.advance_ms(1000)
-    # The row of the second that is over finds no room until the writer has looked at this very client.
+    # The row of the past second gets room only after the writer has read this client.
     thread = threading.Thread(target=audit.complete, args=(ping(audit, connection),))
     thread.start()
     thread.join(0.05)

@@ -1,4 +1,4 @@
-"""Levels and exclusions: which requests become events."""
+"""Tests of levels and exclusions, which decide which requests become events."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from klamm import KafkaPrincipal
 from tests.unit.audit.observing import ping, produced
 
 
-def test_level_metadata_leaves_resources_out_but_not_those_denied(make):
+def test_level_metadata_leaves_out_resources_unless_they_were_denied(make):
     audit = make(level="metadata")
     connection = audit.connection()
     audit.complete(produced(audit, connection))
@@ -24,7 +24,7 @@ def test_level_off_still_records_denials(make):
     assert [event["outcome"] for event in audit.requests()] == ["denied"]
 
 
-def test_a_principals_level_goes_before_that_of_an_api(make):
+def test_a_principals_level_precedes_that_of_an_api(make):
     audit = make(level="off", apis={"Heartbeat": "metadata"}, principals={"User:alice": "detail", "User:probe": "off"})
     for name in ("alice", "probe", "bob"):
         connection = audit.connection(KafkaPrincipal(name))
@@ -46,7 +46,7 @@ def test_a_principals_level_goes_before_that_of_an_api(make):
         {"apis": {"Heartbeat": "off"}},
     ],
 )
-def test_exclusions_hide_what_went_well_and_nothing_else(make, settings):
+def test_exclusions_hide_only_requests_that_succeeded(make, settings):
     audit = make(aggregate_above_per_second=1, **settings)
     connection = audit.connection()
     audit.complete(*(ping(audit, connection) for _ in range(5)))

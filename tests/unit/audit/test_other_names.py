@@ -1,4 +1,4 @@
-"""Events in the formats of log systems, as tools of others read them: every kind, every action, every API."""
+"""Events in the formats of other log systems, as their own tools read them: every kind, every action, every API."""
 
 import json
 import re
@@ -55,13 +55,13 @@ def paths(document, before=""):
             yield f"{before}{name}", value
 
 
-def test_ocsf_takes_every_api(ocsf_validators):  # noqa: F811
+def test_ocsf_has_every_api(ocsf_validators):  # noqa: F811
     for event in EVENTS:
         rendered = ocsf(event)
         assert list(ocsf_validators[rendered["class_uid"]].iter_errors(rendered)) == [], event
 
 
-def test_ecs_has_its_own_names_and_categories():
+def test_ecs_events_have_the_names_and_categories_of_ecs():
     known = {*ECS_FIXED.split(), *(names.ecs for names in TABLE if names.ecs), CUSTOM}
     for event in EVENTS:
         document = json.loads(FORMATS["ecs"](event))
@@ -78,7 +78,7 @@ def test_ecs_has_its_own_names_and_categories():
             assert ECS_NAMES.get(name) in found or name in found[CUSTOM]
 
 
-def test_cef_is_read_by_parsers_of_others():
+def test_cef_is_read_by_other_parsers():
     for event in EVENTS:
         line = FORMATS["cef"](event)
         read = pycef.parse(line)
@@ -94,7 +94,7 @@ def test_cef_is_read_by_parsers_of_others():
 
 @pytest.mark.once
 @pytest.mark.skipif(sys.version_info >= (3, 15), reason="the parser of others does not run on it")
-def test_syslog_is_read_by_a_parser_of_others():
+def test_syslog_is_read_by_another_parser():
     from syslog_rfc5424_parser import SyslogMessage
 
     for event in EVENTS:
@@ -104,7 +104,7 @@ def test_syslog_is_read_by_a_parser_of_others():
         assert json.loads(read.msg) == event
 
 
-def test_otlp_is_read_by_the_messages_of_opentelemetry():
+def test_otlp_is_read_with_opentelemetrys_own_messages():
     for event in EVENTS:
         request = json_format.Parse(FORMATS["otlp"](event), ExportLogsServiceRequest())
         (record,) = request.resource_logs[0].scope_logs[0].log_records
@@ -116,7 +116,7 @@ def test_otlp_is_read_by_the_messages_of_opentelemetry():
             assert len(found["klamm.resources"].array_value.values) == len(event["resources"])
 
 
-def test_splunk_has_the_keys_of_its_collector():
+def test_splunk_events_have_the_keys_of_its_collector():
     for event in EVENTS:
         document = json.loads(FORMATS["splunk"](event))
         assert document.keys() == {"time", "host", "source", "sourcetype", "event"}

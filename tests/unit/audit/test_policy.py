@@ -1,4 +1,4 @@
-"""Settings of levels and exclusions, as TOML gives them."""
+"""Tests of the settings for levels and exclusions, as TOML gives them."""
 
 import pytest
 
@@ -21,7 +21,7 @@ def plan_of(tmp_path, registry, text, files=False):
     return load_plan(file, registry, files=files)
 
 
-def test_names_of_apis_are_kafkas():
+def test_settings_use_kafkas_names_of_apis():
     assert api_key_of("Produce") == ApiKey.PRODUCE
     assert api_key_of("InitProducerId") == ApiKey.INIT_PRODUCER_ID
     assert api_key_of("AlterUserScramCredentials") == ApiKey.ALTER_USER_SCRAM_CREDENTIALS
@@ -46,7 +46,7 @@ def test_clients_are_excluded_by_principal_and_network(tmp_path, principal, host
     assert policy.excludes(principal, host) is excluded
 
 
-def test_the_most_special_level_counts(tmp_path):
+def test_the_most_specific_level_applies(tmp_path):
     settings = AuditSettings(
         spool=tmp_path,
         level="metadata",
@@ -60,7 +60,7 @@ def test_the_most_special_level_counts(tmp_path):
     assert policy.level("User:alice", ApiKey.FETCH) == NOTHING
 
 
-def test_a_listener_can_say_more_than_the_common_table(tmp_path, registry):
+def test_a_listener_can_add_to_the_common_table(tmp_path, registry):
     plan = plan_of(
         tmp_path,
         registry,

@@ -1,4 +1,4 @@
-"""Pseudonyms: no name of an account and no address is written, and one name has one pseudonym wherever it stands."""
+"""Pseudonyms: the spool has no name of an account and no address, and a name has the same pseudonym everywhere."""
 
 import ipaddress
 import json
@@ -53,7 +53,7 @@ def private(make, key):
 
 
 def test_each_text_of_an_event_is_known_to_have_names_or_none():
-    """A new field or attribute has to be put on one of these lists, and in the first case be replaced."""
+    """A new field or attribute must be added to one of these lists. With names in it, it must also be replaced."""
     texts = {field.name for field in (*FIELDS, *RESOURCE_FIELDS, *ATTRIBUTE_FIELDS) if field.type == "string"}
     assert texts == PERSONAL | IMPERSONAL
     attributes = {name for change in STATE_CHANGES.values() for name in change.attributes}
@@ -64,7 +64,7 @@ def test_each_text_of_an_event_is_known_to_have_names_or_none():
 
 
 @pytest.mark.parametrize("api_key", CASES, ids=lambda each: each.name)
-def test_no_change_has_a_name(private, api_key):
+def test_events_of_changes_contain_no_name(private, api_key):
     request, response, _ = CASES[api_key]
     event = private.request(private.connection(), request, response, version=spec_of(api_key).max_version)
     private.observer.starting(event.request, event.context)
@@ -84,7 +84,7 @@ def test_an_intent_keeps_its_pseudonyms_when_a_crash_makes_an_event_of_it(tmp_pa
     assert event["client_address"] == names.address("10.0.0.9")
 
 
-def test_one_name_has_one_pseudonym_wherever_it_stands(private, names):
+def test_a_name_has_the_same_pseudonym_everywhere(private, names):
     acl = AclBinding(
         ResourceType.USER,
         "alice",
@@ -107,8 +107,8 @@ def test_one_name_has_one_pseudonym_wherever_it_stands(private, names):
     assert (user["acl_principal"], user["acl_host"]) == (f"User:{account}", address)
 
 
-def test_the_rest_of_a_line_stays_as_it_is(make, private, key, tmp_path):
-    """Byte by byte: numbers keep their digits, and a lake gives the line back from its columns."""
+def test_the_rest_of_a_line_stays_unchanged(make, private, key, tmp_path):
+    """Byte by byte: numbers keep their digits, so a lake can restore the line from its columns."""
     plain = Observing(tmp_path / "plain")
     lines = []
     for audit in (plain, private):
@@ -126,7 +126,7 @@ def test_the_rest_of_a_line_stays_as_it_is(make, private, key, tmp_path):
         assert list(before) == list(after)
 
 
-def test_sentences_have_no_names(private, names):
+def test_sentences_in_events_contain_no_names(private, names):
     sentences = {
         "10.0.0.9 has 10 of 10 connections": f"{names.address('10.0.0.9')} has 10 of 10 connections",
         "revoked: connections of User:alice (2)": f"revoked: connections of {names.account('User:alice')} (2)",
@@ -141,7 +141,7 @@ def test_sentences_have_no_names(private, names):
     assert [event["detail"] for event in events] == list(sentences.values())
 
 
-def test_who_has_not_logged_in_and_this_machine_have_none(names):
+def test_anonymous_clients_and_this_machine_have_no_pseudonym(names):
     for name in ("User:ANONYMOUS", "User:*", "*", "", "<default>"):
         assert names.account(name) == name
     for address in ("127.0.0.1", "::1", "*", "", "host"):
@@ -163,7 +163,7 @@ def test_any_name_is_replaced(tmp_path_factory, name):
     close_files()
 
 
-def test_each_kind_is_chosen(make, key):
+def test_each_kind_of_pseudonym_can_be_selected(make, key):
     audit = make(pseudonyms=("address",), pseudonym_key=key)
     audit.complete(ping(audit, audit.connection()))
     (written,) = audit.requests()
@@ -171,7 +171,7 @@ def test_each_kind_is_chosen(make, key):
     assert written["client_address"].startswith("fd6b:6c61:6d6d:")
 
 
-def test_another_key_makes_other_pseudonyms_and_none_makes_no_server(make, key, names, tmp_path):
+def test_another_key_gives_other_pseudonyms_and_without_a_key_no_server_starts(make, key, names, tmp_path):
     write_key(tmp_path / "other")
     assert Pseudonyms(KINDS, (tmp_path / "other").read_bytes()).account("alice") != names.account("alice")
     with pytest.raises(KeyFileError, match="No such file"):
@@ -184,7 +184,7 @@ def test_another_key_makes_other_pseudonyms_and_none_makes_no_server(make, key, 
         key.chmod(0o600)
 
 
-def test_who_has_the_key_finds_the_events_of_a_person(key, names, capsys, monkeypatch):
+def test_the_key_finds_the_events_of_a_person(key, names, capsys, monkeypatch):
     assert main(["pseudonym", "--key", str(key), "User:alice", "10.0.0.9"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         f"{names.account('User:alice')}\tUser:alice",

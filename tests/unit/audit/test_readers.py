@@ -1,4 +1,4 @@
-"""Rights on the trail: each reader has a folder with a part of it, and sees no more by whatever command."""
+"""Tests of rights on the trail: each reader has a folder with a part of it, and no command shows more."""
 
 import json
 import os
@@ -31,7 +31,7 @@ def spool(tmp_path):
 
 @pytest.fixture
 def part(tmp_path, spool):
-    """`part(rules)`: the events of a reader with these rules."""
+    """Return `part(rules)`, which returns the events of a reader with these rules."""
 
     def read(**rules):
         folder = tmp_path / "part"
@@ -49,14 +49,14 @@ def events_in(folder):
     return found
 
 
-def test_a_reader_without_rules_has_all_lines_as_they_are(tmp_path, spool, part):
+def test_a_reader_without_rules_gets_all_lines_unchanged(tmp_path, spool, part):
     assert part() == EVENTS
     lines = [path.read_bytes() for path in sealed_segments(spool / "node-1")]
     copies = [decompress(path.read_bytes(), path.suffix) for path in sealed_segments(tmp_path / "part" / "node-1")]
     assert copies == lines
 
 
-def test_kinds_and_accounts_are_chosen(part):
+def test_rules_select_kinds_and_accounts(part):
     assert part(kinds=("authentication", "connection")) == [
         event for event in EVENTS if event["kind"] in ("authentication", "connection")
     ]
@@ -69,7 +69,7 @@ def test_kinds_and_accounts_are_chosen(part):
     assert own
 
 
-def test_of_an_event_only_the_topics_of_the_reader_are_there(tmp_path, part, spool):
+def test_a_reader_gets_only_its_own_topics_of_an_event(tmp_path, part, spool):
     mixed = next(dict(event) for event in EVENTS if event.get("resources")) | {
         "resources": [{"type": "TOPIC", "name": name} for name in ("payroll", "orders-1", "orders-2")]
         + [{"type": "GROUP", "name": "orders-1"}],
@@ -83,7 +83,7 @@ def test_of_an_event_only_the_topics_of_the_reader_are_there(tmp_path, part, spo
     assert len(own) == 1 + sum(any(one["name"] == "orders-1" for one in event.get("resources", ())) for event in EVENTS)
 
 
-def test_a_reader_may_have_pseudonyms_where_others_have_names(tmp_path, part):
+def test_a_reader_may_get_pseudonyms_instead_of_names(tmp_path, part):
     write_key(tmp_path / "key")
     names = Pseudonyms(KINDS, (tmp_path / "key").read_bytes())
     own = part(pseudonyms=KINDS, pseudonym_key=tmp_path / "key", topics=("orders-*",))
@@ -93,7 +93,7 @@ def test_a_reader_may_have_pseudonyms_where_others_have_names(tmp_path, part):
     assert not any("user-" in json.dumps(one) or "10.0." in json.dumps(one) for one in own)
 
 
-def test_what_comes_later_is_added_and_what_retention_deletes_goes(tmp_path, spool, part):
+def test_new_segments_are_added_and_expired_ones_removed(tmp_path, spool, part):
     part()
     write_sample_spool(spool, sample_events(100, first_seq=400))
     assert len(part()) == 500
@@ -103,7 +103,7 @@ def test_what_comes_later_is_added_and_what_retention_deletes_goes(tmp_path, spo
     assert {event["seq"] for event in part()} == set(range(100, 500))
 
 
-def test_other_rules_leave_nothing_of_what_was_allowed_before(tmp_path, part):
+def test_changed_rules_remove_all_that_was_allowed_before(tmp_path, part):
     assert len(part()) == 400
     assert {event["kind"] for event in part(kinds=("connection",))} == {"connection"}
     write_key(tmp_path / "key")
@@ -118,7 +118,7 @@ def test_other_rules_leave_nothing_of_what_was_allowed_before(tmp_path, part):
     }
 
 
-def test_a_folder_with_something_else_or_of_the_spool_is_refused(tmp_path, spool):
+def test_a_folder_with_other_files_or_within_the_spool_is_refused(tmp_path, spool):
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "precious").write_text("x")
     with pytest.raises(LakeError, match="has something else than the part of a reader: precious"):
@@ -128,7 +128,7 @@ def test_a_folder_with_something_else_or_of_the_spool_is_refused(tmp_path, spool
             Reader("r", ReaderSettings(folder=folder), spool)
 
 
-def test_what_is_no_event_is_nobodys(tmp_path, spool, part):
+def test_no_reader_gets_lines_that_are_no_events(tmp_path, spool, part):
     path = sealed_segments(spool / "node-1")[0]
     path.write_bytes(b'no JSON\n[1]\n"x"\n{"kind":"connection"}\n' + path.read_bytes())
     assert len(part()) == 401
@@ -159,13 +159,13 @@ def test_the_command_writes_folders_that_all_commands_read(tmp_path, spool):
     assert out.getvalue() == f"kind,count(*)\nauthentication,{wanted}\n"
 
 
-def test_a_report_of_a_part_has_no_more_than_the_part(tmp_path, spool, part, capsys):
+def test_a_report_about_a_part_contains_only_the_part(tmp_path, spool, part, capsys):
     pytest.importorskip("duckdb")
     head = {name: EVENTS[0][name] for name in ("schema_version", "node", "boot", "time_us")}
     started = {"seq": 400, "event_id": "node-1/x/400", "kind": "admin", "action": "server_started", "outcome": "ok"}
     write_sample_spool(spool, [head | started])
     assert part(kinds=("admin",))[-1] == head | started
-    # Most of its segments are empty.
+    # Most of the reader's segments are empty.
     assert main(["report", "--spool", str(tmp_path / "part")]) == 0
     part(topics=("orders-1",))
     capsys.readouterr()
@@ -188,7 +188,7 @@ def test_wrong_settings_are_named(tmp_path, spool, capsys):
     assert main(["publish", "--once", "--spool", str(spool)]) == 2
 
 
-def test_it_goes_on_until_a_signal(tmp_path, spool):
+def test_the_command_runs_until_a_signal(tmp_path, spool):
     (tmp_path / "klamm.toml").write_text('[audit]\nspool = "spool"\n[audit.readers.all]\nfolder = "all"\n')
     command = [sys.executable, "-m", "klamm", "audit", "publish", str(tmp_path / "klamm.toml")]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:

@@ -1,4 +1,4 @@
-"""Renderers against stored vectors, and their output against what the standards' own tools say."""
+"""Compares the output of renderers with stored vectors, and checks it with the standards' own tools."""
 
 import json
 from pathlib import Path
@@ -32,7 +32,7 @@ def ocsf_validators():
 
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: f"{vector['event']['kind']}-{vector['event']['action']}")
 @pytest.mark.parametrize("name", ["kip673", "cloudevents", "ocsf"])
-def test_renderings_are_the_stored_ones(vector, name):
+def test_renderings_equal_the_stored_vectors(vector, name):
     assert RENDERERS[name](vector["event"]) == vector[name]
 
 
@@ -51,7 +51,7 @@ def test_ocsf_is_valid_by_the_schema_of_its_version(ocsf_validators):
         assert rendered["type_uid"] == rendered["class_uid"] * 100 + rendered["activity_id"]
 
 
-def test_cloudevents_are_read_by_its_sdk():
+def test_cloudevents_are_read_by_their_sdk():
     for vector in VECTORS:
         rendered = cloudevents(vector["event"])
         read = JSONFormat().read(CloudEvent, json.dumps(rendered))
@@ -60,7 +60,7 @@ def test_cloudevents_are_read_by_its_sdk():
         assert read.get_data() == vector["event"]
 
 
-def test_kip673_has_the_keys_of_kafkas_request_log_and_knows_requests_alone():
+def test_kip673_has_the_keys_of_kafkas_request_log_for_requests_only():
     rendered = [kip673(vector["event"]) for vector in VECTORS]
     requests = [one for one in rendered if one is not None]
     assert len(requests) == sum(vector["event"]["action"] == "completed" for vector in VECTORS)
@@ -102,7 +102,7 @@ def test_a_failed_login_names_the_account_that_was_claimed():
     assert ocsf(event)["user"]["uid"] == "User:ANONYMOUS"
 
 
-def test_ocsf_has_decisions_and_what_made_them(ocsf_validators):
+def test_ocsf_has_decisions_and_the_rules_that_decided(ocsf_validators):
     decision = {"operation": "CREATE", "granted": True, "decided_by": "acl", "acl_principal": "User:*"}
     event = next(one["event"] for one in VECTORS if one["event"].get("api_name"))
     event = {**event, "resources": [{"type": "CLUSTER", "name": "kafka-cluster", **decision}]}

@@ -1,4 +1,4 @@
-"""`klamm audit report` on a spool: no Spark, no lake."""
+"""Tests of `klamm audit report` on a spool, without Spark and lake."""
 
 import json
 import subprocess
@@ -55,7 +55,7 @@ def test_the_counts_are_those_of_the_events(report):
     assert sum(row[7] for row in report.tables["denials"].rows) <= denied == report.totals["denied"]
 
 
-def test_compressed_segments_count_as_others(tmp_path):
+def test_compressed_segments_are_counted_like_others(tmp_path):
     for number, path in enumerate(write_sample_spool(tmp_path, EVENTS, events_per_segment=900)):
         if number:
             codec = ("zstd", "gzip")[number % 2]
@@ -67,7 +67,7 @@ def test_compressed_segments_count_as_others(tmp_path):
     assert found == [(len(EVENTS), len(EVENTS))]
 
 
-def test_access_names_who_read_and_who_tried(report):
+def test_the_table_of_access_names_clients_that_read_and_that_were_denied(report):
     table = report.tables["access"]
     names = [column.title for column in table.columns]
     expected = {}
@@ -114,7 +114,7 @@ def test_report_names_new_clients(tmp_path):
 
 
 @pytest.mark.parametrize("question", ORDER)
-def test_a_question_alone_has_all_its_rows(report, views, capsys, monkeypatch, question):
+def test_a_single_question_prints_all_rows(report, views, capsys, monkeypatch, question):
     monkeypatch.setenv("COLUMNS", "220")
     assert answer_one(views, Asked(question)) == 0
     printed = capsys.readouterr().out
@@ -124,7 +124,7 @@ def test_a_question_alone_has_all_its_rows(report, views, capsys, monkeypatch, q
         assert printed.count(" Produce ") == sum(row[2] == "Produce" for row in table.rows)
 
 
-def test_a_question_takes_a_condition_on_its_columns(report, spool, capsys, monkeypatch):
+def test_a_question_accepts_a_condition_on_its_columns(report, spool, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "220")
     where = ["--where", "principal = 'User:user-3' AND denied > 0 -- no more"]
     assert main(["report", str(spool), "--question", "access", *where]) == 0
@@ -136,8 +136,8 @@ def test_a_question_takes_a_condition_on_its_columns(report, spool, capsys, monk
     assert "the condition is wrong" in capsys.readouterr().err
 
 
-def test_the_tools_need_duckdb_alone(spool, tmp_path):
-    """Each command of a spool but those of the pipeline, without what only the pipeline needs."""
+def test_the_commands_for_spools_need_only_duckdb(spool, tmp_path):
+    """Each command for spools, except the pipeline's, works without packages that only the pipeline needs."""
     commands = {
         "tail": [],
         "export": ["--format", "ocsf"],
@@ -175,7 +175,7 @@ def test_the_command_needs_no_java(spool, tmp_path):
     assert html.stat().st_size > 50_000
 
 
-def test_a_report_leaves_no_files_and_says_what_it_has_no_room_for(spool, tmp_path):
+def test_a_report_leaves_no_files_and_reports_a_lack_of_room(spool, tmp_path):
     (tmp_path / "t").mkdir()
     limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({0}, {0})); "
     run = f"from klamm_spark.__main__ import main; sys.exit(main(['report', {str(spool)!r}]))"
@@ -217,7 +217,7 @@ def test_a_lake_is_preferred_if_there_is_one(tmp_path, spool, monkeypatch):
     assert asked == [spool, spool, Lake(lake), Lake(lake)]
 
 
-def test_a_segment_of_one_endless_line_is_one_sentence(tmp_path):
+def test_a_segment_with_one_endless_line_is_reported_in_one_sentence(tmp_path):
     (path,) = write_sample_spool(tmp_path, EVENTS[:10])
     path.with_name(f"{path.name}.zst").write_bytes(compress(bytes(64 << 20), "zstd"))
     path.unlink()

@@ -1,4 +1,4 @@
-"""Which resources each request is about, from the messages themselves."""
+"""Tests of the resources that the audit finds in the messages of each request."""
 
 import pytest
 
@@ -89,7 +89,7 @@ def test_produced_records_are_counted_by_the_headers_of_their_batches():
 
 
 @pytest.mark.parametrize("records", [b"", b"short", b"\0" * 80, batch(5)[:-3]])
-def test_garbage_instead_of_records_is_no_error(records):
+def test_garbage_instead_of_records_raises_no_error(records):
     data = [produce.PartitionProduceData(0, records)]
     message = produce.ProduceRequest(topic_data=[produce.TopicProduceData("t", partition_data=data)])
     (resource,) = summary_of(message).resources
@@ -103,7 +103,7 @@ def fetched(*records, topic="t", asked=()):
     return fetch.FetchRequest(topics=topics), response
 
 
-def test_fetched_records_in_memory_are_counted_and_those_in_files_only_weighed():
+def test_fetched_records_are_counted_in_memory_but_in_files_only_their_bytes():
     (resource,) = summary_of(*fetched(batch(2), batch(3))).resources
     assert resource.records == 5
     (resource,) = summary_of(*fetched(batch(2), Region(1000))).resources
@@ -126,7 +126,7 @@ def test_a_topic_id_that_changes_its_name_is_recorded_as_an_id(caplog):
     assert "public" in line
 
 
-def test_adding_up_gives_the_same_whether_messages_or_summaries_are_added():
+def test_sums_of_messages_equal_sums_of_their_summaries():
     topics = TopicNames()
     data = [produce.PartitionProduceData(0, batch(3))]
     message = produce.ProduceRequest(topic_data=[produce.TopicProduceData("t", partition_data=data)])

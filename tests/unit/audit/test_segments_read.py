@@ -1,4 +1,4 @@
-"""Segments of a spool as readers take them, while they are written, sealed and compressed."""
+"""Tests of the segments of a spool as readers read them: open, sealed and compressed ones."""
 
 import gzip
 
@@ -22,7 +22,7 @@ def name(first_seq, suffix):
     return f"{SegmentName(BOOT, first_seq).stem}{suffix}"
 
 
-def test_each_segment_is_there_once_and_in_order(node):
+def test_each_segment_is_read_once_and_in_order(node):
     (node / "2026-01-01").mkdir()
     for path in (name(1, ".open"), name(0, ".jsonl.zst"), f"2026-01-01/{name(1, '.jsonl')}", name(0, ".seal")):
         (node / path).write_bytes(b"")
@@ -52,7 +52,7 @@ def test_a_segment_that_is_sealed_after_it_was_listed_is_read(node, suffix, pack
     assert read_segment(node / name(0, ".open")) == b"one\ntwo\n"
 
 
-def test_one_that_is_gone_or_damaged_is_an_error(node):
+def test_a_missing_or_damaged_segment_is_an_error(node):
     for suffix in (".open", ".jsonl.zst"):
         with pytest.raises(FileNotFoundError):
             read_segment(node / name(0, suffix))

@@ -1,4 +1,4 @@
-"""What `ship` does for each batch costs as much over 100,000 segments as over 1,000. Without Spark."""
+"""The cost of a batch of `ship` is the same after 100,000 segments as after 1,000. The tests need no Spark."""
 
 import os
 import pickle
@@ -26,7 +26,7 @@ def stem_of(path):
 
 
 def write_names(folder, count):
-    """A spool of so many empty segments, in days that have not changed for long."""
+    """Write a spool of this number of empty segments, in folders of days that have not changed for long."""
     for number in range(count):
         day = folder / "n" / f"2026-{number // PER_DAY // 28 + 1:02}-{number // PER_DAY % 28 + 1:02}"
         if number % PER_DAY == 0:
@@ -38,7 +38,7 @@ def write_names(folder, count):
 
 
 def seconds_of_a_batch(folder, count):
-    """Of the batches after `count` segments were shipped: the quickest."""
+    """Return the time of the quickest batch after `count` segments were shipped."""
     day = write_names(folder / "spool", count)
     known = set(map(stem_of, sealed_segments(folder / "spool" / "n")))
     backlog = SpoolBacklog(folder / "spool", known)
@@ -64,7 +64,7 @@ def seconds_of_a_batch(folder, count):
 
 @pytest.mark.once
 @pytest.mark.timeout(300)
-def test_a_batch_over_a_hundred_thousand_segments_costs_what_one_over_a_thousand_does(tmp_path):
+def test_a_batch_costs_the_same_after_a_hundred_thousand_segments_as_after_a_thousand(tmp_path):
     few, many = seconds_of_a_batch(tmp_path / "few", 1_000), seconds_of_a_batch(tmp_path / "many", 100_000)
     print(f"{few * 1e3:.2f} and {many * 1e3:.2f} ms")
     assert many / few < 3
@@ -77,7 +77,8 @@ def test_the_backlog_follows_the_spool(tmp_path):
     backlog.look()
     assert str(backlog).startswith("4 segments (100 events, 0.1 MB) behind")
     known.add(stem_of(paths[0]))
-    # A copy is not another segment, one that retention has deleted does not wait, and a day that is gone is no error.
+    # A copy is not another segment, a segment that retention has deleted does not wait, and a missing folder is no
+    # error.
     copy = tmp_path / "spool" / "copy" / paths[0].name
     copy.parent.mkdir()
     copy.write_bytes(paths[0].read_bytes())
@@ -91,8 +92,8 @@ def test_the_backlog_follows_the_spool(tmp_path):
     assert str(backlog) == "nothing behind the spool"
 
 
-def test_segments_that_have_left_the_spool_are_forgotten(tmp_path):
-    """A driver runs for years, and retention deletes what is shipped."""
+def test_deleted_segments_take_no_memory(tmp_path):
+    """A driver may run for years, and retention deletes shipped segments."""
     known = set()
     (tmp_path / "spool" / "n").mkdir(parents=True)
     backlog = SpoolBacklog(tmp_path / "spool", known)
@@ -113,7 +114,7 @@ def test_segments_that_have_left_the_spool_are_forgotten(tmp_path):
     assert max(sizes) == sizes[0]
 
 
-def test_a_folder_is_listed_again_until_its_time_of_change_is_settled(tmp_path):
+def test_a_folder_is_listed_again_while_its_last_change_is_recent(tmp_path):
     clock, known = MovingClock(), set()
     (path, *_) = write_sample_spool(tmp_path / "spool", sample_events(10), events_per_segment=10)
     known.add(stem_of(path))
@@ -122,7 +123,7 @@ def test_a_folder_is_listed_again_until_its_time_of_change_is_settled(tmp_path):
     changed = path.parent.stat().st_mtime_ns
 
     def add(number):
-        """A segment that comes within the resolution of the file system's times; whether it is found."""
+        """Add a segment within the resolution of the file system's times. Return True if it is found."""
         new = path.with_name(name_of(number))
         new.write_bytes(path.read_bytes())
         os.utime(path.parent, ns=(changed, changed))

@@ -1,4 +1,4 @@
-"""Sigma rules: what each word of them finds, what is said of bad ones, and klamm's own, which are compiled."""
+"""Tests of Sigma rules: what each word finds, errors of invalid rules, and the compiled rules of klamm."""
 
 import json
 import re
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(sys.version_info >= (3, 15), reason="pySigma doe
 
 @pytest.fixture
 def views_of(tmp_path):
-    """Events in DuckDB."""
+    """Return a function that puts events into DuckDB."""
     made = []
 
     def load(events):
@@ -41,7 +41,7 @@ def views_of(tmp_path):
 
 @pytest.fixture
 def rules(tmp_path):
-    """`rules(text)`: a folder with one file."""
+    """Return `rules(text)`, which writes a folder with one file."""
     folder = tmp_path / "rules"
     folder.mkdir()
 
@@ -52,13 +52,13 @@ def rules(tmp_path):
     return write
 
 
-def test_each_word_finds_what_it_says(tmp_path, views_of):
+def test_each_word_of_sigma_finds_its_events(tmp_path, views_of):
     wanted = write_rules(tmp_path)
     views = views_of(numbered(EVENTS))
     assert {one.name: found_by(one.name, one.run(views)) for one in compiled(tmp_path)} == wanted
 
 
-def test_the_rules_are_compiled(monkeypatch):
+def test_klamms_rules_are_the_compiled_ones(monkeypatch):
     monkeypatch.setattr("sys.argv", ["generate", "--check"])
     assert generate_detections.main() == 0
     own = {one.name for one in read_detections(FOLDERS[1])}
@@ -69,7 +69,7 @@ def test_the_rules_are_compiled(monkeypatch):
 LOG_SOURCE_LINE = LOG_SOURCE.replace("{", "{{").replace("}", "}}")
 
 
-def test_one_attack_hits_each_rule(views_of):
+def test_each_rule_finds_its_attack(views_of):
     views = views_of(one_attack())
     assert [one.name for one in own_detections() if not one.run(views)] == []
 
@@ -114,7 +114,7 @@ RULE = f"title: T\nname: mine\n{LOG_SOURCE_LINE}" + "detection:\n  s:\n    {}\n 
         ),
     ],
 )
-def test_a_bad_rule_is_named_with_its_place(rules, text, problem):
+def test_an_invalid_rule_is_named_with_its_place(rules, text, problem):
     folder = rules(text)
     with pytest.raises(LakeError) as caught:
         compiled(folder)
@@ -139,7 +139,7 @@ FILTER = (
 )
 
 
-def test_rules_and_filters_of_a_folder_go_with_our_own(tmp_path, rules, capsys):
+def test_rules_and_filters_of_a_folder_are_added_to_klamms(tmp_path, rules, capsys):
     spool = Spool(tmp_path / "spool")
     spool.write([*ATTACK, *failures(6, address="10.9.9.9", names="abcdef")])
     assert sorted(printed(capsys, spool.path)) == sorted([*BOTH, "critical Login after many failures"])
@@ -164,7 +164,7 @@ def printed(capsys, *arguments):
     return [f"{names[one['severity_id']]} {one['finding_info']['title']}" for one in found]
 
 
-def test_findings_that_are_not_wanted_are_left_out(tmp_path, capsys):
+def test_filters_remove_unwanted_findings(tmp_path, capsys):
     spool, file = Spool(tmp_path / "spool"), tmp_path / "klamm.toml"
     spool.write([*ATTACK, *failures(6, address="10.9.9.9", names="abcdef")])
     ignore = '{ brute_force = ["10.9.*"], password_spraying = ["*"] }'
@@ -175,11 +175,11 @@ def test_findings_that_are_not_wanted_are_left_out(tmp_path, capsys):
     assert 'no detection has the name "brut_force"; did you mean "brute_force"?' in capsys.readouterr().err
 
 
-def test_honest_traffic_fires_no_critical_rule(views_of):
+def test_normal_traffic_fires_no_critical_rule(views_of):
     day_us = 86_400_000_000
     views = views_of(sample_events(20_000, step_us=day_us // 20_000))
     found = {(one.severity, one.name) for one, _ in Rules().findings(views)}
-    # The samples have gaps in their trail, and clients that are old.
+    # The samples have gaps in their trail, and old clients.
     assert {name for severity, name in found if severity in ("critical", "high")} <= {"missing_events"}
     assert ("low", "deprecated_client") in found
     assert len(own_detections()) > len(found)

@@ -1,4 +1,7 @@
-"""Seals name the newest seals of the server's other streams: none of these can be taken away whole. Without Spark."""
+"""Each seal names the newest seals of the server's other streams, so none of these streams can be removed.
+
+Without Spark.
+"""
 
 import random
 from dataclasses import replace
@@ -15,12 +18,12 @@ MARKS = ("", "a", "s")
 
 @pytest.fixture
 def seals(tmp_path, seed):
-    """Of a server that seals a dozen segments of its three streams in any order, and starts again between them."""
+    """Return the seals of a server that seals a dozen segments of its three streams in any order, with restarts."""
     choose = random.Random(seed)
     written = dict.fromkeys(MARKS, 0)
     for life in range(2):
         audit = Observing(tmp_path, segment_age_ms=10)
-        # Each stream once at least, and the requests last: they name what both others have.
+        # Each stream occurs at least once. The requests are last, and name seals of both other streams.
         names = [*MARKS, *choose.choices(MARKS, k=8), ""]
         for mark in names:
             spool = audit.sink.streams[stream_of(mark)].spool
@@ -43,25 +46,25 @@ def without(seals, names):
     return {name: seal for name, seal in seals.items() if name not in names}
 
 
-def test_nothing_is_missing_from_unchanged_seals(seals):
+def test_unchanged_seals_have_no_missing_stream(seals):
     assert check_sisters(seals, (), ()) == ([], [])
 
 
 @pytest.mark.parametrize("mark", ["a", "s"])
-def test_a_stream_that_was_taken_away_whole_is_named(seals, mark):
+def test_a_removed_stream_is_named(seals, mark):
     names, folder = of_stream(seals, mark), folder_name(NODE, stream_of(mark))
     left = without(seals, names)
     breaks, behind = check_sisters(left, (), ())
     assert (len(breaks), behind) == (1, [])
     assert breaks[0].startswith(f"{folder}: the lake has 0 of its seals, and ")
-    # What is in the spool may be on its way, and what retention has deleted is reported.
+    # A segment in the spool may not be shipped yet, and a deletion by retention is reported.
     breaks, behind = check_sisters(left, {(NODE, mark)}, ())
     assert (breaks, len(behind)) == ([], 1)
     assert check_sisters(left, (), {(NODE, mark)}) == ([], [])
 
 
 @pytest.mark.parametrize("mark", ["a", "s"])
-def test_an_end_that_was_cut_off_is_named(seals, mark):
+def test_a_removed_end_of_a_stream_is_named(seals, mark):
     names = of_stream(seals, mark)
     for left in range(1, len(names)):
         breaks, behind = check_sisters(without(seals, names[left:]), (), ())
@@ -79,7 +82,7 @@ def test_a_rewritten_stream_is_named(seals):
 
 
 @pytest.mark.parametrize("text", ["s", "s:1", "s:x:00", "s:1:00:2", ","])
-def test_a_seal_that_names_no_seal_cannot_be_read(seals, text):
+def test_a_seal_with_an_invalid_name_of_another_seal_cannot_be_read(seals, text):
     seal = next(iter(seals.values()))
     with pytest.raises(ValueError, match=r"unpack|literal"):
         Seal.parse(replace(seal, sisters=f"{text},{text}" if text != "," else "s:1:0,x").to_json())

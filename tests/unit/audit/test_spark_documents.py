@@ -1,4 +1,4 @@
-"""docs/audit/ documents every setting of the pipeline, with its default."""
+"""The pages of docs/audit/ document every setting of the pipeline with its default."""
 
 import re
 from pathlib import Path
@@ -23,6 +23,6 @@ def test_page_lists_each_setting_with_its_default(table, spec):
     rows = "\n".join(part.split("\n\n")[0] for part in TEXT.split(f"| key of `[audit.{table}]` |")[1:])
     found = re.findall(rf"^\| ([^|]*`{spec.name}`[^|]*) \| ([^|]*) \|", rows, re.MULTILINE)
     split = [([one.strip("` ") for one in names.split(",")], defaults.split(",")) for names, defaults in found]
-    # A row for several keys may name another page instead of their defaults.
+    # A row for several keys may refer to another page for their defaults.
     stated = [defaults[names.index(spec.name)].strip("` ") for names, defaults in split if len(names) == len(defaults)]
     assert stated == ["unset" if spec.default in ("", {}, (), None) else str(spec.default).replace("True", "true")]

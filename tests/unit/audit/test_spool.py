@@ -1,4 +1,4 @@
-"""Segments, seals, limits and recovery, on a disk that can be full and with a clock that stands still."""
+"""Tests of the spool: segments, seals, limits and recovery. The disk can be full, and the clock stands still."""
 
 import contextlib
 import errno
@@ -20,7 +20,10 @@ from klamm_spark.storage.filesystems import SPOOL_IS_A_FILE
 
 
 class BadDisk(SpoolFiles):
-    """Takes `room` more bytes, then is full; `broken` calls fail, and files whose names are `forbidden` to read."""
+    """A disk that accepts `room` more bytes.
+
+    Calls in `broken` fail, and files whose names are in `forbidden` cannot be read.
+    """
 
     def __init__(self):
         self.room = 1 << 40
@@ -96,14 +99,14 @@ class Writer:
         return self.spool.take_losses()
 
     def die(self):
-        """As after `kill -9`: what was written is there, nothing else happens."""
+        """Abandon the spool as after `kill -9`: written bytes stay, and nothing else happens."""
         if self.spool._segment is not None:
             self.spool._segment.close()
         os.close(self.spool._lock)
 
 
 def with_a_sealed_segment(folder, events=2, **settings):
-    """A writer that goes on after a first, sealed segment."""
+    """Return a writer that continues after a first, sealed segment."""
     writer = Writer(folder, segment_age_ms=10, **settings)
     writer.start()
     writer.write(events)
@@ -234,7 +237,7 @@ def test_a_torn_tail_is_cut_and_counted(writer, tail):
     assert seals(writer.folder)[0].torn_bytes == len(tail)
 
 
-def test_an_open_segment_without_a_whole_event_goes_away(writer):
+def test_an_open_segment_without_a_whole_event_is_removed(writer):
     writer.start()
     boot = writer.spool.boot
     writer.write()
@@ -282,7 +285,7 @@ def test_a_crash_between_seal_and_rename_leaves_the_chain_whole(tmp_path):
     assert len(sealed_segments(writer.folder)) == 2
 
 
-def test_a_full_disk_leaves_whole_lines_and_writing_goes_on_later(writer):
+def test_a_full_disk_leaves_whole_lines_and_writing_continues_later(writer):
     writer.start()
     writer.write(2, padding=100)
     writer.files.room = 10
@@ -321,7 +324,7 @@ def test_a_segment_with_its_final_name_never_changes_even_if_later_steps_fail(tm
     writer.write()
     writer.clock.advance_ms(60_011)
     writer.spool.tick()
-    # The seal before this one goes with it, so that there is something to remove.
+    # The seal before this one is removed too, so there is something to remove.
     writer.clock.advance_ms(60_011)
     writer.tick()
     writer.write(2)
@@ -344,7 +347,7 @@ def test_a_segment_with_its_final_name_never_changes_even_if_later_steps_fail(tm
     assert (seals(writer.folder)[0].first_seq, seals(writer.folder)[1].first_seq) == (1, 3)
 
 
-def test_a_rename_that_worked_and_failed_is_a_rename(tmp_path):
+def test_a_rename_that_raises_after_it_worked_counts_as_done(tmp_path):
     writer = Writer(tmp_path / "n", segment_age_ms=10)
     writer.start()
     writer.write()
@@ -390,7 +393,7 @@ def test_events_of_an_open_segment_beyond_its_sealed_copy_are_kept(tmp_path, com
     assert second.sha256 == hashlib.sha256(tail).hexdigest()
 
 
-def test_a_copy_without_a_seal_is_made_again(tmp_path):
+def test_a_compressed_copy_without_a_seal_is_made_again(tmp_path):
     writer = Writer(tmp_path / "n", compression="gzip")
     writer.start()
     boot = writer.spool.boot
@@ -429,7 +432,7 @@ def test_no_temporary_file_looks_like_a_segment(tmp_path, compression):
     assert sealed_segments(writer.folder) == before
 
 
-def test_a_temporary_file_does_not_fill_the_disk_on(tmp_path):
+def test_no_temporary_file_stays_on_a_full_disk(tmp_path):
     writer = Writer(tmp_path / "n", segment_age_ms=10)
     writer.start()
     writer.write()
@@ -444,7 +447,7 @@ def test_a_temporary_file_does_not_fill_the_disk_on(tmp_path):
 
 
 @pytest.mark.parametrize("compression", ["none", "zstd"])
-def test_after_a_failed_fsync_the_segment_is_given_up_and_possible_losses_are_reported(tmp_path, compression):
+def test_after_a_failed_fsync_the_segment_is_abandoned_and_possible_losses_are_reported(tmp_path, compression):
     writer = Writer(tmp_path / "n", fsync_interval_ms=100, compression=compression)
     writer.start()
     writer.write()

@@ -1,4 +1,4 @@
-"""What was changed, removed or inserted in a spool is named; what retention and the writer do is not."""
+"""`verify` names changed, removed and inserted segments of a spool, but not what retention and the writer do."""
 
 import json
 from dataclasses import replace
@@ -56,7 +56,7 @@ def test_packed_segments_are_checked_by_their_lines(paths, suffix, pack):
     assert breaks(paths)[0] == f"{broken} was changed: its SHA-256 differs from its seal"
 
 
-def test_changed_segment_breaks_the_chain(paths):
+def test_a_changed_segment_breaks_the_chain(paths):
     lines = paths[2].read_bytes().splitlines(keepends=True)
     paths[2].write_bytes(b"".join(lines[:-1]))
     assert breaks(paths) == [
@@ -77,14 +77,14 @@ def test_a_changed_segment_with_a_seal_that_fits_breaks_the_chain_behind_it(path
     ]
 
 
-def test_a_removed_segment(paths):
+def test_a_removed_segment_is_named(paths):
     paths[2].unlink()
     assert breaks(paths) == [f"{paths[2].with_suffix('')} was removed: only its seal exists"]
     seal_of(paths[2]).unlink()
     assert breaks(paths) == [f"{paths[3].with_suffix('')}: 1 segments between it and {paths[1].stem} were removed"]
 
 
-def test_inserted_segment_breaks_the_chain(paths):
+def test_an_inserted_segment_breaks_the_chain(paths):
     extra = paths[2].with_name(paths[2].name.replace("20.", "25."))
     extra.write_bytes(b"{}\n")
     assert breaks(paths) == [f"{extra} was inserted, or its seal was removed: no seal can be read"]
@@ -96,7 +96,7 @@ def test_inserted_segment_breaks_the_chain(paths):
     assert f"{extra.with_suffix('')}: it or {paths[2].stem} was inserted: they have the indexes 2 and 2" in named
 
 
-def test_seal_of_another_segment_or_without_sense_is_reported(paths):
+def test_a_seal_that_is_invalid_or_of_another_segment_is_reported(paths):
     seal_of(paths[1]).write_bytes(seal_of(paths[2]).read_bytes())
     assert f"{paths[1].with_suffix('')}: its seal is that of {paths[2].stem}" in breaks(paths)
     for text in ('{"index": 1}', "[]", "", json.dumps(json.loads(seal_of(paths[0]).read_bytes()) | {"index": "1"})):
@@ -104,7 +104,7 @@ def test_seal_of_another_segment_or_without_sense_is_reported(paths):
         assert breaks(paths)[0] == f"{paths[1]} was inserted, or its seal was removed: no seal can be read"
 
 
-def test_chain_with_another_beginning_is_reported(paths):
+def test_a_chain_with_another_beginning_is_reported(paths):
     seal = Seal.read(seal_of(paths[0]))
     chain = chain_of("1" * 64, seal.sha256, seal.lines_sha256)
     write_seal(paths[0], previous_chain="1" * 64, chain=chain)
@@ -113,11 +113,11 @@ def test_chain_with_another_beginning_is_reported(paths):
 
 
 def test_retention_and_an_open_segment_do_not_break_the_chain(paths):
-    # The oldest segment is deleted, its seal not yet; of the next both are.
+    # The oldest segment is deleted, but not its seal. Of the next one both are deleted.
     paths[1].unlink()
     seal_of(paths[0]).unlink()
     paths[0].unlink()
-    # The newest is sealed, and has not got its name yet.
+    # The newest segment is sealed, but does not have its final name yet.
     paths[4].rename(paths[4].with_suffix(".open"))
     found = read_folder(paths[0].parent)
     assert (found.breaks, found.first.segment) == ([], paths[2].stem)
@@ -126,7 +126,7 @@ def test_retention_and_an_open_segment_do_not_break_the_chain(paths):
 
 @pytest.mark.parametrize("compression", COMPRESSED_SUFFIXES)
 def test_a_segment_that_is_sealed_while_the_folder_is_read_was_not_removed(paths, monkeypatch, compression):
-    """A server writes a seal, and then the segment."""
+    """A server first writes a seal, and then renames the segment."""
     last = paths[-1].with_name(paths[-1].name + COMPRESSED_SUFFIXES[compression])
     last.write_bytes(compress(paths[-1].read_bytes(), compression))
     if last != paths[-1]:
@@ -137,7 +137,7 @@ def test_a_segment_that_is_sealed_while_the_folder_is_read_was_not_removed(paths
 
 @pytest.mark.parametrize(("content", "started"), [(b"", False), (b'{"torn', False), (b'{"node": "n"}\n', True)])
 def test_a_boot_begins_with_its_first_line(paths, content, started):
-    """The line that reports how the boot before it ended comes with it."""
+    """A boot's first line reports how the boot before it ended, and has the same place."""
     later = SegmentName("019b8ff8d001c0ffee00", 0)
     (paths[0].parent / f"{later.stem}{OPEN_SUFFIX}").write_bytes(content)
     assert (later.boot in read_folder(paths[0].parent).open) == started

@@ -1,4 +1,4 @@
-"""Compressed segments."""
+"""Tests of compressed segments."""
 
 import hashlib
 import json
@@ -18,7 +18,7 @@ def test_compressed_data_is_decompressed(codec, suffix):
 
 
 @pytest.mark.parametrize("suffix", [".zst", ".gz"])
-def test_damaged_data_are_a_value_error(suffix):
+def test_damaged_data_raise_value_error(suffix):
     with pytest.raises(ValueError):
         decompress(b"garbage", suffix)
 
@@ -41,11 +41,11 @@ def test_pieces_are_whole_lines_of_one_segment_after_the_other(codec, suffix):
 
 
 @pytest.mark.parametrize(("codec", "suffix"), [("zstd", ".zst"), ("gzip", ".gz")])
-def test_data_unpack_to_no_more_than_they_may_have(codec, suffix):
+def test_the_unpacked_size_of_data_is_limited(codec, suffix):
     data = b"one\n" * 1_000
     assert decompress(compress(data, codec), suffix, len(data)) == data
     reader = LineReader()
-    # Memory of a larger one is there already.
+    # The memory for a larger one is already allocated.
     assert b"".join(reader.pieces(compress(data * 2, codec), suffix)) == data * 2
     for most_bytes in (len(data) - 1, 1, 0, -5):
         with pytest.raises(ValueError, match=rf"it unpacks to more than {max(1, most_bytes):,} bytes"):

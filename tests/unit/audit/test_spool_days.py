@@ -1,4 +1,4 @@
-"""Sealed segments in folders of days, and spools of an earlier klamm, which have none."""
+"""Tests of sealed segments in folders of days, and of spools of an earlier klamm, which have no such folders."""
 
 import errno
 import json
@@ -20,7 +20,7 @@ DAY_MS = 24 * 3600 * 1000
 
 
 def written_for_days(folder, days, **settings):
-    """A writer that seals an event a day."""
+    """Return a writer that seals an event a day."""
     writer = Writer(folder, segment_age_ms=10, **settings)
     writer.start()
     for _ in range(days):
@@ -35,7 +35,7 @@ def days_of(folder):
 
 
 def make_flat(folder):
-    """As an earlier klamm has left it."""
+    """Move the segments as an earlier klamm has left them."""
     for path in segment_files(folder):
         path.rename(folder / path.name)
     for day in days_of(folder):
@@ -62,7 +62,7 @@ def test_a_segment_is_in_the_folder_of_the_day_of_its_first_event(tmp_path, comp
 
 
 @pytest.mark.parametrize("flat_days", [0, 2])
-def test_all_readers_take_both_layouts(tmp_path, flat_days):
+def test_all_readers_read_both_layouts(tmp_path, flat_days):
     folder = tmp_path / "n"
     writer = written_for_days(folder, 2)
     writer.spool.close()
@@ -97,7 +97,7 @@ def test_a_report_reads_folders_of_days(tmp_path):
     views.close()
 
 
-def test_retention_deletes_the_folders_of_days_that_are_over(tmp_path):
+def test_retention_deletes_folders_of_days_that_are_empty(tmp_path):
     writer = written_for_days(tmp_path / "n", 4, retention_ms=2 * DAY_MS)
     kept = [path.parent.name for path in sealed_segments(writer.folder)]
     assert len(kept) == 3
@@ -125,7 +125,7 @@ def test_a_crash_while_a_segment_is_sealed_leaves_one_segment_and_one_seal(tmp_p
     assert [seal.segment for seal in seals(writer.folder)] == [path.stem]
 
 
-def test_events_after_a_failed_seal_are_in_the_compressed_segment_too(tmp_path):
+def test_events_after_a_failed_seal_are_also_in_the_compressed_segment(tmp_path):
     writer = Writer(tmp_path / "n", compression="zstd", segment_age_ms=10)
     writer.start()
     writer.write(2)

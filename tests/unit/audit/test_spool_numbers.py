@@ -1,4 +1,4 @@
-"""The numbers of a segment are those that parsing each of its lines gives, however they are found."""
+"""The numbers of a segment are those that parsing each line gives, whether lines are parsed or not."""
 
 import json
 import random
@@ -21,7 +21,7 @@ def lines():
 
 
 def parsed(lines):
-    """`(node, boot, seq)` of each line that is an object with these."""
+    """Return `(node, boot, seq)` of each line that is an object with these fields."""
     found = []
     for line in lines:
         try:
@@ -36,7 +36,7 @@ def single(found):
     return sorted((node, boot, seq) for node, boot, first, last in found.seqs for seq in range(first, last + 1))
 
 
-def test_they_are_those_of_the_lines_with_the_gaps(lines):
+def test_the_numbers_are_those_of_the_lines_and_their_gaps(lines):
     events = list(map(json.loads, lines))
     found = numbers_of(b"".join(lines))
     assert found.seqs == [("node-1", events[0]["boot"], 7, 7 + EVENTS - 1)]
@@ -111,7 +111,7 @@ def test_bytes_that_are_not_a_servers_segment_are_parsed(data):
     ("name", "value"),
     [("gap_first_seq", "5"), ("gap_last_seq", 1.5), ("gap_last_seq", 1 << 63), ("gap_boot", 7), ("action", [])],
 )
-def test_a_gap_whose_fields_have_other_types_is_none(name, value):
+def test_a_gap_with_fields_of_other_types_is_ignored(name, value):
     events = [*sample_events(3)]
     gap = {"kind": AUDIT_GAP, "action": "dropped", "gap_boot": "b", "gap_first_seq": 1, "gap_last_seq": 2}
     events[1] |= gap
@@ -131,7 +131,7 @@ def test_a_folder_has_the_numbers_of_each_segment_that_has_a_seal(tmp_path):
     assert list(found) == [(0, 23), (25, 29), (60, 69), (80, 99)]
 
 
-def test_gaps_count_only_in_segments_that_are_what_their_seals_say(tmp_path):
+def test_gaps_count_only_in_segments_that_match_their_seals(tmp_path):
     events = [*sample_events(20)]
     for event in (events[3], events[13]):
         event |= {"kind": AUDIT_GAP, "action": "dropped", "gap_boot": "b", "gap_first_seq": 1, "gap_last_seq": 2}

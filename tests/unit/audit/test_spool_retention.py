@@ -1,4 +1,4 @@
-"""Retention of the spool, by age and by size, and the spool that is full."""
+"""Tests of retention in the spool, by age and size, and of a full spool."""
 
 import os
 
@@ -10,7 +10,7 @@ from klamm_spark.spool.losses import Deleted
 from tests.unit.audit.test_spool import Writer, aged, fail, seals, seqs
 
 
-def test_the_oldest_segments_go_when_there_are_too_many_bytes(tmp_path):
+def test_the_oldest_segments_are_deleted_above_the_limit_of_bytes(tmp_path):
     writer = Writer(tmp_path / "n", segment_age_ms=10, retention_bytes=2500)
     writer.start()
     deleted = []
@@ -24,7 +24,7 @@ def test_the_oldest_segments_go_when_there_are_too_many_bytes(tmp_path):
     assert [seal.first_seq for seal in seals(writer.folder)] == [2, 3]
 
 
-def test_old_segments_go_and_the_newest_seal_stays_for_the_chain(tmp_path):
+def test_old_segments_are_deleted_and_the_newest_seal_stays_for_the_chain(tmp_path):
     writer = Writer(tmp_path / "n", segment_age_ms=10, retention_ms=60_000)
     writer.start()
     for _ in range(2):
@@ -42,7 +42,7 @@ def test_old_segments_go_and_the_newest_seal_stays_for_the_chain(tmp_path):
     assert (seal.index, seal.previous_chain) == (2, last.chain)
 
 
-def test_it_is_reported_whether_a_deleted_segment_was_shipped(tmp_path):
+def test_the_report_of_a_deletion_says_if_the_segment_was_shipped(tmp_path):
     writer = Writer(tmp_path / "n", segment_age_ms=10, retention_ms=60_000)
     paths = aged(writer, 3)
     for path in paths[:2]:
@@ -69,7 +69,7 @@ def test_a_deletion_is_reported_even_if_the_next_one_fails(tmp_path):
     assert sealed_segments(writer.folder) == []
 
 
-def test_segments_without_a_seal_expire_too_and_their_names_give_their_range(tmp_path):
+def test_segments_without_a_seal_expire_with_the_range_of_their_names(tmp_path):
     writer = Writer(tmp_path / "n", segment_age_ms=10, retention_ms=60_000)
     paths = aged(writer, 3)
     wall_s = writer.clock.wall_us() / 1e6
@@ -94,7 +94,7 @@ def test_segments_deleted_by_hand_are_not_reported_as_deleted(tmp_path):
     assert writer.tick() == [Deleted(writer.spool.boot, 1, 1, 1, "retention_ms")]
 
 
-def test_a_failed_sync_keeps_nothing_else_from_being_done(tmp_path):
+def test_retention_continues_after_a_failed_sync(tmp_path):
     writer = Writer(tmp_path / "n", segment_age_ms=10, retention_ms=60_000)
     aged(writer, 1)
     writer.write()
@@ -118,7 +118,7 @@ def test_deleting_by_hand_makes_room_at_once(tmp_path):
     assert seqs(open_segments(writer.folder)[0]) == [1]
 
 
-def test_on_limit_stop_refuses_what_would_go_beyond(tmp_path):
+def test_on_limit_stop_refuses_events_above_the_limit(tmp_path):
     writer = Writer(tmp_path / "n", retention_bytes=1500, on_limit="stop")
     writer.start()
     writer.write(padding=1000)

@@ -1,4 +1,4 @@
-"""Seals and open segments that cannot be read at the start: put aside, reported, and no obstacle to a start."""
+"""Unreadable seals and open segments are put aside and reported at the start, and do not prevent it."""
 
 import errno
 import json
@@ -19,7 +19,7 @@ def writer(tmp_path):
 
 
 def two_segments(folder, **settings):
-    """After an end in order: two sealed segments of two events each."""
+    """Write two sealed segments of two events each, and stop in order."""
     writer = with_a_sealed_segment(folder, **settings)
     writer.write(2)
     writer.spool.close()
@@ -65,7 +65,7 @@ def test_a_newest_seal_that_is_unreadable_is_put_aside_and_reported(tmp_path, ca
     first, second = seals(writer.folder)
     assert (first.segment, second.index, second.previous_chain) == (older.stem, 1, first.chain)
     behind = sealed_segments(writer.folder)[1]
-    # The events behind the seal stay, and nothing proves them.
+    # The events after the seal stay, but nothing proves them.
     found = read_folder(writer.folder).breaks
     assert found == [f"{behind} was inserted, or its seal was removed: no seal can be read"]
     assert writer.start("22222222") == []
@@ -102,7 +102,7 @@ def test_a_boot_that_wrote_nothing_has_not_reported_what_it_put_aside(tmp_path):
     assert writer.start("33333333") == [Recovered(second, 0, 0)]
 
 
-def test_a_segment_that_is_unreadable_with_its_seal_is_in_doubt_completely(tmp_path):
+def test_all_events_of_a_segment_are_in_doubt_if_its_seal_is_also_unreadable(tmp_path):
     writer = two_segments(tmp_path / "n")
     boot = writer.spool.boot
     newest = max(writer.folder.rglob("*.seal"))
@@ -128,7 +128,7 @@ def test_an_open_segment_that_cannot_be_read_is_put_aside_and_reported(tmp_path,
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
 def test_a_temporarily_unreadable_file_stays_where_it_is(tmp_path, number):
-    """It says nothing of the file: the start fails, and the next one reads it."""
+    """Such an error says nothing about the file, so the start fails. The next start reads the file."""
     writer = with_a_sealed_segment(tmp_path / "n")
     boot = writer.spool.boot
     writer.write(3)
@@ -183,7 +183,7 @@ def test_an_open_segment_of_garbage_is_put_aside(writer, garbage):
     assert sealed_segments(writer.folder) == open_segments(writer.folder) == []
 
 
-def test_an_unreadable_seal_of_a_boot_that_crashed_is_no_second_loss(tmp_path):
+def test_an_unreadable_seal_of_a_crashed_boot_is_not_reported_as_a_second_loss(tmp_path):
     writer = with_a_sealed_segment(tmp_path / "n")
     boot = writer.spool.boot
     writer.write()
@@ -194,7 +194,7 @@ def test_an_unreadable_seal_of_a_boot_that_crashed_is_no_second_loss(tmp_path):
     assert writer.spool.unreadable_count == 1
 
 
-def test_files_of_others_are_no_seals(writer):
+def test_other_files_do_not_count_as_seals(writer):
     writer.start()
     writer.write()
     writer.spool.close()
@@ -206,7 +206,7 @@ def test_files_of_others_are_no_seals(writer):
 
 
 def put_aside(folder, padding=0, **settings):
-    """A writer that has started over an open segment from event 2 on that cannot be read; and its path."""
+    """Return a writer, and the path of an unreadable open segment from event 2 on that it has put aside."""
     writer = with_a_sealed_segment(folder, **settings)
     writer.write(padding=padding)
     (path,) = open_segments(writer.folder)
@@ -220,7 +220,7 @@ def put_aside(folder, padding=0, **settings):
     return writer, first, path.with_name(path.name + ".unreadable")
 
 
-def test_files_put_aside_count_for_the_size_and_are_deleted_as_the_oldest(tmp_path, caplog):
+def test_files_put_aside_count_toward_the_size_and_are_deleted_first(tmp_path, caplog):
     writer, first, aside = put_aside(tmp_path / "n", padding=2000, retention_bytes=4000)
     assert writer.spool.size_bytes == sum(path.stat().st_size for path in (*sealed_segments(writer.folder), aside))
     assert writer.tick() == []
@@ -250,7 +250,7 @@ def test_the_age_of_a_file_put_aside_begins_when_it_was_written(tmp_path):
     assert writer.spool.size_bytes == 0
 
 
-def test_a_seal_that_was_put_aside_goes_with_a_log_line_alone(tmp_path, caplog):
+def test_the_deletion_of_a_seal_that_was_put_aside_is_only_logged(tmp_path, caplog):
     writer = two_segments(tmp_path / "n", retention_ms=60_000)
     boot = writer.spool.boot
     newest = max(writer.folder.rglob("*.seal"))
@@ -291,7 +291,7 @@ def test_files_put_aside_stop_a_full_spool_until_they_are_removed_by_hand(tmp_pa
     writer.write(padding=1000)
 
 
-def test_a_crash_is_reported_once_though_the_boot_that_reported_it_crashed_before_its_first_seal(tmp_path):
+def test_a_crash_is_reported_once_even_if_the_reporting_boot_crashes_before_its_first_seal(tmp_path):
     writer = Writer(tmp_path / "n", segment_age_ms=10)
     aged(writer, 1)
     first = writer.spool.boot

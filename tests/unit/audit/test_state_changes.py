@@ -1,4 +1,4 @@
-"""What the events of state changes hold: by API, and whatever the settings."""
+"""Tests of the events of state changes, by API and with all settings."""
 
 import copy
 import json
@@ -44,14 +44,14 @@ BETWEEN_SERVERS = {
 SHARE_STATE = {K.INITIALIZE_SHARE_GROUP_STATE, K.WRITE_SHARE_GROUP_STATE, K.DELETE_SHARE_GROUP_STATE}
 
 
-def test_a_response_without_ids_gives_a_topic_none():
+def test_a_topic_has_no_id_if_the_response_has_none():
     request = create_topics.CreateTopicsRequest([create_topics.CreatableTopic("t", 1, 1)])
     response = create_topics.CreateTopicsResponse(topics=[create_topics.CreatableTopicResult("t", num_partitions=1)])
     (topic,) = described(K.CREATE_TOPICS, request, response, TopicNames())
     assert ("topic_id", None) not in attributes(topic)
 
 
-def test_servers_are_named_by_their_numbers_and_the_cluster_by_its_name():
+def test_events_name_servers_by_their_numbers_and_the_cluster_by_its_name():
     names = TopicNames()
     asked = [
         (K.UNREGISTER_BROKER, unregister_broker.UnregisterBrokerRequest(0)),
@@ -65,12 +65,12 @@ def test_servers_are_named_by_their_numbers_and_the_cluster_by_its_name():
     ]
 
 
-def test_every_change_that_a_client_can_ask_for_is_tried():
+def test_the_cases_contain_every_change_that_a_client_can_request():
     assert CASES.keys() == STATE_CHANGES.keys() - BETWEEN_SERVERS - SHARE_STATE
 
 
 @pytest.mark.parametrize("api_key", CASES, ids=lambda key: key.name)
-def test_an_event_has_what_was_changed(audit, api_key):
+def test_an_event_has_the_changed_attributes(audit, api_key):
     request, response, expected = CASES[api_key]
     assert seen(described(api_key, request, response, TopicNames())) == expected
     version = spec_of(api_key).max_version
@@ -90,7 +90,7 @@ def test_an_event_has_what_was_changed(audit, api_key):
 
 
 @pytest.mark.parametrize("api_key", [K.OFFSET_COMMIT, K.TXN_OFFSET_COMMIT], ids=lambda key: key.name)
-def test_committed_offsets_have_the_name_of_a_topic_that_is_named_by_its_id(api_key):
+def test_events_of_committed_offsets_name_a_topic_that_the_request_names_by_id(api_key):
     topics, topic_id = TopicNames(), bytes(range(16))
     topics.learn([metadata.MetadataResponseTopic(0, "orders", topic_id)])
     request = copy.deepcopy(CASES[api_key][0])
@@ -101,7 +101,7 @@ def test_committed_offsets_have_the_name_of_a_topic_that_is_named_by_its_id(api_
 
 
 def general(name):
-    """An attribute's name as the table has it."""
+    """Return an attribute's name as the table has it."""
     if re.fullmatch(r"(offset|replicas)\.\d+", name):
         return re.sub(r"\d+", "N", name)
     return re.sub(r"^(config|quota)\..*", r"\1.KEY", name)
@@ -117,12 +117,12 @@ def test_changes_have_exactly_the_attributes_and_types_of_the_table(api_key):
 
 
 @pytest.mark.parametrize("api_key", CASES, ids=lambda key: key.name)
-def test_an_intent_needs_no_answer(api_key):
+def test_an_intent_is_recorded_without_an_answer(api_key):
     request, _, _ = CASES[api_key]
     assert described(api_key, request, None, TopicNames())
 
 
-def test_a_transaction_of_an_old_version_is_named_too():
+def test_the_event_of_an_old_version_names_the_transaction():
     request = add_partitions_to_txn.AddPartitionsToTxnRequest(
         v3_and_below_transactional_id="x",
         v3_and_below_producer_id=7,
@@ -135,7 +135,7 @@ def test_a_transaction_of_an_old_version_is_named_too():
     ]
 
 
-# ---- whatever the settings
+# ---- with all settings
 
 
 def creation(audit, connection, names=("t",), code=0, **options):
@@ -170,7 +170,7 @@ def test_no_setting_hides_a_change(make, settings):
     assert [one["name"] for one in events[7]["resources"]] == ["a", "b", "c-7"]
 
 
-def test_a_commit_for_another_group_is_not_added_to_others(audit):
+def test_commits_of_different_groups_are_not_added_up(audit):
     connection = audit.connection()
     names = [*["own"] * 40, "other's", *["own"] * 40]
     requests = [offset_commit.OffsetCommitRequest(name) for name in names]
@@ -181,7 +181,7 @@ def test_a_commit_for_another_group_is_not_added_to_others(audit):
 
 
 @pytest.mark.parametrize("denied", [False, True])
-def test_many_names_are_split_over_events_and_none_is_cut(audit, denied):
+def test_many_names_are_divided_among_events_and_all_are_kept(audit, denied):
     names = [f"topic-{number}-{'x' * 200}" for number in range(1000)]
     code = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED) if denied else 0
     audit.complete(creation(audit, audit.connection(), names, code))
@@ -200,7 +200,7 @@ def test_many_names_are_split_over_events_and_none_is_cut(audit, denied):
     assert max(map(len, next(streams.glob("*.open")).read_bytes().splitlines())) <= MAX_EVENT_BYTES
 
 
-def test_one_resource_with_many_attributes_is_split_too(audit):
+def test_a_resource_with_many_attributes_is_divided_among_events(audit):
     configs = [alter_configs.AlterableConfig(f"key-{number}", "v" * 250) for number in range(1000)]
     request = alter_configs.AlterConfigsRequest([alter_configs.AlterConfigsResource(2, "t", configs)])
     audit.complete(audit.request(audit.connection(), request, alter_configs.AlterConfigsResponse(), version=2))
@@ -212,7 +212,10 @@ def test_one_resource_with_many_attributes_is_split_too(audit):
 
 
 def test_a_secret_is_neither_in_old_nor_in_new_values(audit):
-    """Values that the handler notes are hidden by the name of the config, as those of the request are."""
+    """The handler records values of secret configs.
+
+    They are hidden by the name of the config, like those of the request.
+    """
     configs = [alter_configs.AlterableConfig("ssl.key.password", "new-sesame")]
     request = alter_configs.AlterConfigsRequest([alter_configs.AlterConfigsResource(4, "1", configs)])
     event = audit.request(audit.connection(), request, alter_configs.AlterConfigsResponse(), version=2)
@@ -235,7 +238,7 @@ def test_a_secret_is_neither_in_old_nor_in_new_values(audit):
     assert "another" not in json.dumps(event)
 
 
-def test_a_denied_read_has_all_names_too(audit):
+def test_the_event_of_a_denied_read_has_all_names(audit):
     names = [f"t-{number}" for number in range(100)]
     request = metadata.MetadataRequest([metadata.MetadataRequestTopic(name=name) for name in names])
     answer = metadata.MetadataResponse(topics=[metadata.MetadataResponseTopic(29, name) for name in names])
@@ -246,7 +249,7 @@ def test_a_denied_read_has_all_names_too(audit):
 
 
 def test_a_request_that_cannot_be_described_is_recorded_without_resources(audit, caplog):
-    """A plugin may have messages of its own."""
+    """A plugin may have its own messages."""
     request = heartbeat.HeartbeatRequest("g")
     event = audit.request(audit.connection(), request, heartbeat.HeartbeatResponse())
     event.context.api_key = int(K.CREATE_TOPICS)

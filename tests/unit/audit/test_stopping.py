@@ -1,4 +1,7 @@
-"""Commands that go on until a signal: it arrives as a byte of a socket, because a handler may interrupt any lock."""
+"""Tests of commands that run until a signal.
+
+The signal arrives as a byte of a socket, because a handler must take no lock.
+"""
 
 import ast
 import signal
@@ -47,7 +50,7 @@ def test_another_thread_waits_without_signals():
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
 def test_no_handler_of_a_signal_takes_a_lock(path):
-    """`Event.set` in a handler waits for ever, if it has interrupted the holder of the event's lock."""
+    """If `Event.set` in a handler interrupts the thread that holds the event's lock, it waits for ever."""
     tree = ast.parse(path.read_text("utf-8"))
     handlers = [call.args[1] for call in ast.walk(tree) if isinstance(call, ast.Call) and _sets_a_handler(call)]
     names = {handler.id for handler in handlers if isinstance(handler, ast.Name)}

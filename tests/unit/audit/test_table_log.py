@@ -1,4 +1,4 @@
-"""The look at a table's log: which files it sees."""
+"""Tests of the reader of a table's log: which files it reads."""
 
 import os
 
@@ -16,8 +16,8 @@ STRAY = "99999999999999999999.checkpoint.parquet"
 
 
 @pytest.mark.parametrize("stray", [False, True])
-def test_a_checkpoint_of_no_version_hides_no_commit(tmp_path, stray):
-    """Delta ignores it."""
+def test_a_checkpoint_without_a_version_is_ignored(tmp_path, stray):
+    """Delta ignores such a checkpoint."""
     write_sample_spool(tmp_path / "spool", sample_events(20), final=True)
     assert cli.main(["ship", "--once", "--spool", str(tmp_path / "spool"), "--lake", str(tmp_path / "lake")]) == 0
     lake = Lake(tmp_path / "lake")

@@ -1,4 +1,4 @@
-"""Seals are signed: what is done to a spool without the key is found and named, whatever the rest is made to fit."""
+"""Tests of signed seals: attacks without the key are found and named, even if everything else is made to fit."""
 
 import errno
 import hashlib
@@ -34,18 +34,21 @@ LATER_BOOT = "019b8ff8d001c0ffee00"
 
 @pytest.fixture(scope="module")
 def signers(tmp_path_factory):
-    """The server's key, and an attacker's."""
+    """Return the server's key, and an attacker's."""
     folder = tmp_path_factory.mktemp("keys")
     for name in ("own", "foreign"):
         write_key(folder / name)
     return SealSigner(folder / "own"), SealSigner(folder / "foreign")
 
 
-# ---- tampering
+# ---- attacks
 
 
 class Attack:
-    """Someone who can write to the spool and has no key. `touched` are the segments that are no more what they were."""
+    """Someone who can write to the spool and has no key.
+
+    `touched` are the segments that are no longer what they were.
+    """
 
     def __init__(self, folder, choose):
         self.folder, self.choose = folder, choose
@@ -110,7 +113,7 @@ class Attack:
         self.touched |= {one.stem, other.stem}
 
     def drop_a_segment(self):
-        # Of those before the newest: what is cut off the end shows when the server writes again.
+        # The attack removes a segment before the newest one. A removed end shows only when the server writes again.
         at = self.choose.randrange(1, len(self.paths) - 1)
         self.paths[at].unlink()
         self.paths[at].with_suffix(SEAL_SUFFIX).unlink()
@@ -161,7 +164,7 @@ COVERS = [leave_as_it_is, reseal, reseal_without_signatures, sign_with_another_k
 
 
 def spool_of(folder, signer):
-    """Two boots, five segments, all signed."""
+    """Return a signed spool with two boots in five segments."""
     first = write_sample_spool(folder, sample_events(30), events_per_segment=10, final=True)
     second = write_sample_spool(folder, sample_events(20, boot=LATER_BOOT), events_per_segment=10)
     for path in (*first, *second):
@@ -171,7 +174,7 @@ def spool_of(folder, signer):
 
 
 @pytest.mark.parametrize("tries", [20, pytest.param(200, marks=pytest.mark.slow)])
-def test_whatever_is_changed_is_found_and_named(tmp_path, signers, seed, tries):
+def test_each_change_is_found_and_named(tmp_path, signers, seed, tries):
     own, foreign = signers
     keys, choose = PublicKeys([own.public_pem]), random.Random(seed)
     assert read_folder(spool_of(tmp_path / "whole", own), keys=keys).breaks == []
@@ -186,15 +189,15 @@ def test_whatever_is_changed_is_found_and_named(tmp_path, signers, seed, tries):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_without_signatures_a_chain_that_was_made_to_fit_shows_nothing(tmp_path, signers, way, seed):
-    """What signatures are for: the same attacks, resealed, on a spool whose keys no one has."""
+def test_without_signatures_a_chain_that_was_made_to_fit_shows_no_break(tmp_path, signers, way, seed):
+    """This shows the purpose of signatures: the same attacks, with new seals, on a spool without keys."""
     attack = Attack(spool_of(tmp_path, signers[0]), random.Random(seed))
     getattr(attack, way)()
     reseal_without_signatures(attack, None)
     assert read_folder(attack.folder).breaks == []
 
 
-def test_a_spool_without_any_signature_is_found_where_the_lake_has_a_key(tmp_path, signers):
+def test_a_spool_without_any_signature_is_found_if_the_lake_has_a_key(tmp_path, signers):
     (path,) = write_sample_spool(tmp_path, sample_events(10))
     assert read_folder(path.parent, keys=PublicKeys([])).breaks == []
     (flaw,) = read_folder(path.parent, keys=PublicKeys([signers[0].public_pem])).breaks
@@ -217,7 +220,7 @@ def test_segments_from_before_the_key_need_no_signature_and_their_chain_is_signe
 
 
 def test_the_digits_of_a_seal_from_before_the_key_cannot_move_to_another_value(tmp_path, signers):
-    """Without `lines_sha256`, the rows of a lake are counted only."""
+    """Without `lines_sha256`, a lake only counts the rows of a segment."""
     paths = write_sample_spool(tmp_path, sample_events(30), events_per_segment=10)
     last, first = paths[-1].with_suffix(SEAL_SUFFIX), paths[0].with_suffix(SEAL_SUFFIX)
     last.write_bytes(signers[0].signed(Seal.read(last)).to_json())
@@ -234,7 +237,7 @@ def test_the_digits_of_a_seal_from_before_the_key_cannot_move_to_another_value(t
 
 @pytest.mark.parametrize("day", [False, True])
 @pytest.mark.parametrize("suffix", ["", ".gz"])
-def test_a_file_that_was_put_beside_a_segment_is_named(tmp_path, signers, suffix, day):
+def test_a_file_that_was_added_beside_a_segment_is_named(tmp_path, signers, suffix, day):
     folder = spool_of(tmp_path, signers[0])
     path = sealed_segments(folder)[1]
     data = path.read_bytes().replace(b'"outcome":"ok"', b'"outcome":"no"')
@@ -246,7 +249,7 @@ def test_a_file_that_was_put_beside_a_segment_is_named(tmp_path, signers, suffix
     assert found.breaks == [f"{forged} was changed: its SHA-256 differs from its seal"]
 
 
-def test_malformed_gaps_in_an_open_segment_report_nothing(tmp_path):
+def test_malformed_gaps_in_an_open_segment_excuse_no_missing_events(tmp_path):
     write_sample_spool(tmp_path, sample_events(10))
     gap = {
         "kind": "audit_gap",
@@ -281,7 +284,7 @@ def test_a_key_on_a_full_disk_leaves_no_half_file(tmp_path, monkeypatch):
     assert write_key(tmp_path / "key.pem") == SealSigner(tmp_path / "key.pem").key_id
 
 
-# ---- the server's side
+# ---- the server
 
 
 def test_the_server_signs_each_seal_also_after_a_crash_and_at_the_end(tmp_path):
@@ -324,7 +327,7 @@ def test_the_lake_keeps_the_first_keys_and_names_further_ones(tmp_path, signers)
     assert read_folder(folder, keys=keys_of(lake, folder.name)).breaks == []
 
 
-def test_a_key_that_others_can_read_and_what_is_no_key_are_refused(tmp_path, capsys):
+def test_an_invalid_key_and_one_that_others_can_read_are_refused(tmp_path, capsys):
     path = tmp_path / "key"
     assert main(["key", str(path)]) == 0
     assert path.stat().st_mode & 0o777 == 0o600

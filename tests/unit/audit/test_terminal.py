@@ -1,4 +1,4 @@
-"""`klamm audit tail`, `sql` and `export`: a spool is read while it grows, without Spark."""
+"""Tests of `klamm audit tail`, `sql` and `export`, which read a spool while it grows, without Spark."""
 
 import errno
 import io
@@ -64,7 +64,7 @@ def test_each_event_is_read_once_however_the_spool_grows(tmp_path_factory, codec
             if step == "seal":
                 writer.spool.close()
             else:
-                # A killed server leaves a torn line; the next start cuts it off.
+                # A killed server leaves an incomplete line, which the next start removes.
                 for path in open_segments(writer.folder):
                     with path.open("ab") as file:
                         file.write(b'{"seq": 9')
@@ -80,7 +80,7 @@ def test_each_event_is_read_once_however_the_spool_grows(tmp_path_factory, codec
 
 
 @pytest.mark.parametrize("codec", ["none", "zstd"])
-def test_lines_that_are_sealed_and_deleted_between_two_looks_are_read(tmp_path, codec):
+def test_lines_are_read_even_if_they_are_sealed_and_deleted_between_two_reads(tmp_path, codec):
     writer = Writer(tmp_path / "n", compression=codec)
     writer.start("0" * 8)
     writer.write(2)
@@ -101,7 +101,7 @@ def test_lines_that_are_sealed_and_deleted_between_two_looks_are_read(tmp_path, 
 
 
 def open_in(folder):
-    """The files below a folder that this process has open."""
+    """Return the files below a folder that this process has open."""
     links = [f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd")]
     return [to for link in links if os.path.islink(link) and (to := os.readlink(link)).startswith(str(folder))]
 
@@ -151,7 +151,7 @@ def test_a_damaged_segment_is_reported_and_the_others_are_read(spool, capsys):
     assert "jsonl.zst cannot be read" in capsys.readouterr().err
 
 
-def test_export_gives_the_events_as_they_are(spool):
+def test_export_prints_the_events_unchanged(spool):
     assert [json.loads(line) for line in audit("export", "--spool", spool)] == EVENTS
 
 
@@ -202,7 +202,7 @@ def test_tail_follows_until_it_is_interrupted(tmp_path):
 
 
 @pytest.mark.parametrize("command", [["export"], ["export", "--format", "cef"], ["tail"], ["sql", "select 1"]])
-def test_an_interrupted_export_does_not_end_as_if_complete(spool, command):
+def test_an_interrupted_export_raises_the_interrupt(spool, command):
     class Interrupted(io.StringIO):
         def write(self, text):
             raise KeyboardInterrupt
@@ -212,7 +212,7 @@ def test_an_interrupted_export_does_not_end_as_if_complete(spool, command):
         run(options, read_pipeline(None, {"spool": options.spool}), Interrupted())
 
 
-def test_tail_says_at_once_what_it_cannot_read(spool, capsys):
+def test_tail_reports_at_once_what_it_cannot_read(spool, capsys):
     said = []
 
     def sleep(seconds):
@@ -277,7 +277,7 @@ def test_a_query_that_is_wrong_or_writes_is_refused(spool, query):
 
 
 @pytest.mark.parametrize("render", [text, cef, FORMATS["syslog"]])
-def test_no_client_can_forge_a_line(render):
+def test_clients_cannot_forge_a_line_of_the_output(render):
     forged = "x\n2026-01-01T00:00:00Z node-1 CreateAcls v3 ok|CEF:0|a=b\\ \u2028\x1b[31m"
     for event in EVENTS[:80]:
         hostile = {key: forged if isinstance(value, str) and key != "kind" else value for key, value in event.items()}
@@ -288,7 +288,7 @@ def test_no_client_can_forge_a_line(render):
         assert len(re.split(r"(?<!\\)\|", head)) == 8
 
 
-def test_cef_has_who_where_and_what():
+def test_cef_has_account_address_and_action():
     event = next(e for e in EVENTS if e["outcome"] == "denied" and e["kind"] == "request")
     line = cef({**event, "client_id": "a=b|c"})
     assert line.startswith("CEF:0|klamm|klamm|")

@@ -1,4 +1,4 @@
-"""Time stamps of a log's checkpoints: `ship` asks an authority for them, and `verify` needs only its certificates."""
+"""Tests of time stamps of a log's checkpoints: `ship` gets them from an authority, `verify` needs its certificates."""
 
 import json
 import random
@@ -42,7 +42,10 @@ def authority(tmp_path):
 
 @pytest.fixture
 def stamped(place, authority):
-    """`stamped(segments)`: the lake grows by so many, and `ship` starts, which brings them into the log."""
+    """Return `stamped(segments)`.
+
+    The lake grows by this number of segments, and a start of `ship` adds them to the log.
+    """
 
     def grow(segments, interval_ms=0):
         place.grow(segments)
@@ -130,15 +133,15 @@ def test_a_log_that_was_written_again_with_all_keys_is_not_the_stamped_one(stamp
     assert any("was rolled back: it has 2 entries" in line for line in check(place, authority).breaks)
 
 
-def test_a_past_that_is_stamped_later_shows_it(stamped, place, authority):
-    """The seals are of a day long ago, and a stamp cannot be."""
+def test_old_seals_that_are_stamped_only_now_are_named(stamped, place, authority):
+    """The seals are from a day long ago, and a stamp cannot be from that day."""
     stamped(2)
     (line,) = (line for line in check(place, authority).notes if "of its seal" in line)
     assert int(line.partition("within ")[2].partition(" days")[0]) > 100
 
 
 @pytest.mark.parametrize("change", ["another authority", "another checkpoint", "garbage", "no checkpoint"])
-def test_what_is_no_stamp_of_the_authority_is_named(stamped, place, authority, tmp_path, change):
+def test_an_invalid_stamp_is_named(stamped, place, authority, tmp_path, change):
     stamped(2)
     path = place.log_folder / "stamps" / "2.tsr"
     if change == "another authority":
@@ -154,7 +157,7 @@ def test_what_is_no_stamp_of_the_authority_is_named(stamped, place, authority, t
     assert line.startswith(f"the time stamp {path} is none of its checkpoint: ")
 
 
-def test_stamps_that_were_taken_away_are_missed(stamped, place, authority):
+def test_removed_stamps_are_reported(stamped, place, authority):
     stamped(2)
     shutil.rmtree(place.log_folder / "stamps")
     assert check(place, authority).behind == ["log: it has no time stamp"]
@@ -173,8 +176,8 @@ def test_a_lake_without_a_log_is_behind_its_time_stamps_unless_one_was_kept(plac
     assert "was taken away or changed" in found.breaks[0]
 
 
-def test_stamps_that_say_that_the_log_became_shorter_are_named(stamped, place, authority):
-    """An older copy was restored, and grew to the same entries again: only the times show it."""
+def test_stamps_that_show_that_the_log_became_shorter_are_named(stamped, place, authority):
+    """An older copy was restored, and grew to the same number of entries. Only the times show this."""
     stamped(2)
     older = shutil.copytree(place.log_folder, place.folder / "older")
     stamped(1)
@@ -195,7 +198,7 @@ def test_stamps_that_say_that_the_log_became_shorter_are_named(stamped, place, a
         assert len(list(log_check._out_of_order([kept, later]))) == lines, "a clock may step back a little"
 
 
-def test_an_authority_that_is_away_stops_nothing_and_is_asked_again(stamped, place, authority):
+def test_ship_continues_without_the_authority_and_asks_it_again(stamped, place, authority):
     authority.is_away = True
     stamped(2)
     assert place.said[-1] == "2 entries of the log have no time stamp: HTTP status 503"
@@ -214,13 +217,13 @@ def test_a_response_of_another_authority_is_not_kept(stamped, place, authority, 
     assert not (place.log_folder / "stamps").exists()
 
 
-def test_there_is_no_stamp_before_its_time(stamped, place):
+def test_no_stamp_is_requested_before_the_interval_has_passed(stamped, place):
     stamped(1)
     stamped(1, interval_ms=3_600_000)
     assert names_of(place) == ["1", "1.tsr"]
 
 
-def test_a_driver_that_was_killed_between_the_two_files_leaves_nothing_wrong(stamped, place, authority):
+def test_a_driver_that_is_killed_between_checkpoint_and_stamp_leaves_a_sound_log(stamped, place, authority):
     stamped(1)
     (place.log_folder / "stamps" / "1.tsr").unlink()
     assert check(place, authority).breaks == []
@@ -234,7 +237,7 @@ def test_time_stamps_without_a_log_are_refused(place, authority):
         open_log(place.lake, settings_of(place, authority, timestamps="http://127.0.0.1:1"), place.said.append, None)
 
 
-def test_settings_that_cannot_be_checked_later_are_refused(place, authority, tmp_path):
+def test_settings_with_which_stamps_cannot_be_verified_are_refused(place, authority, tmp_path):
     more = {"log_key": place.folder / "keys" / "log", "timestamps": "http://127.0.0.1:1"}
     with pytest.raises(LakeError, match="timestamps need timestamp_roots"):
         open_log(place.lake, SparkSettings(lake=place.folder / "lake", **more), place.said.append, None)

@@ -1,4 +1,4 @@
-"""The log over a lake's seals: its tree, its files, what `ship` adds to it, and what a killed driver leaves."""
+"""Tests of the log over a lake's seals: its tree, its files, the entries of `ship`, and logs of killed drivers."""
 
 import json
 
@@ -42,7 +42,7 @@ def checkpoint_of(place):
 # ---- the tree
 
 
-def test_every_proof_of_small_trees_proves_what_it_should_and_nothing_else():
+def test_every_proof_of_small_trees_proves_its_own_statement_only():
     leaves = [leaf_hash(bytes([number])) for number in range(20)]
     tree = tree_of(leaves)
     roots = [EMPTY_ROOT] + [root_of(leaves[:size]) for size in range(1, 21)]
@@ -74,12 +74,12 @@ def unproven(function, *arguments):
         return None
 
 
-def test_tiles_have_the_names_of_the_specification():
+def test_names_of_tiles_follow_the_specification():
     names = [tile_name(0, 1234067, 256), tile_name(2, 0, 1), tile_name("entries", 999, 12), tile_name(1, 1000, 256)]
     assert names == ["tile/0/x001/x234/067", "tile/2/000.p/1", "tile/entries/999.p/12", "tile/1/x001/000"]
 
 
-def test_a_log_that_grows_by_any_steps_has_the_tree_and_the_entries_of_one_that_came_at_once(tmp_path):
+def test_a_log_that_grows_in_steps_equals_one_that_is_written_at_once(tmp_path):
     entries = [f"entry {number}".encode() for number in range(66_000)]
     leaves = list(map(leaf_hash, entries))
     tree, size = tree_of(leaves), 0
@@ -92,19 +92,19 @@ def test_a_log_that_grows_by_any_steps_has_the_tree_and_the_entries_of_one_that_
         assert tiles.tree.consistency(max(size - step, 1), size) == tree.consistency(max(size - step, 1), size)
     assert size == len(entries)
     assert list(Tiles(tmp_path, size).entries()) == entries
-    # What is partial is gone where the full tile is there; of 66,000 leaves the third level has one hash.
+    # A partial tile is deleted once the full tile exists. With 66,000 leaves the third level has one hash.
     files = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
     assert len([name for name in files if ".p/" not in name and name.startswith("tile/0/")]) == 257
     assert (tmp_path / "tile/2/000.p/1").is_file()
     assert not list(tmp_path.glob("tile/0/000.p"))
-    # A reader of an older checkpoint takes the full tile.
+    # A reader of an older checkpoint reads the full tile.
     assert Tiles(tmp_path, 3).tree.root(3) == tree.root(3)
 
 
-# ---- what ship does
+# ---- ship
 
 
-def test_the_log_has_each_seal_once_and_its_last_one_again_when_the_boot_has_ended(place):
+def test_the_log_has_each_seal_once_and_the_last_one_again_after_the_boot_has_ended(place):
     paths = place.write(3)
     ledger = Ledger(place.folder / "spool", place.lake, place.said.append)
     ledger.on_rows = place.open().append
@@ -145,14 +145,14 @@ def test_seals_from_before_the_log_began_are_in_it(place):
     assert (found.breaks, found.behind) == ([], [])
 
 
-def test_a_lake_whose_log_was_not_asked_for_is_not_looked_at(place):
+def test_a_lake_without_a_configured_log_is_not_checked_for_one(place):
     ledger = Ledger(place.folder / "spool", place.lake, place.said.append)
     ledger.add([read_shipped(ledger, path) for path in place.write(2)])
     assert place.check() == ([], [], [])
 
 
 def test_seals_that_a_killed_driver_did_not_log_are_not_reported_as_broken(place):
-    """A segment, and the last seal of a boot that has ended since."""
+    """These are a segment, and the last seal of a boot that has ended since."""
     (path,) = place.write(1)
     place.ship([path])
     final = json.loads(path.with_suffix(SEAL_SUFFIX).read_bytes()) | {"final": True, "signature": "", "key_id": ""}
@@ -174,7 +174,7 @@ class Killed(BaseException):
 
 
 @pytest.mark.parametrize("step", range(8))
-def test_a_driver_that_is_killed_at_any_write_leaves_a_log_that_goes_on(place, monkeypatch, step):
+def test_a_log_continues_after_a_driver_is_killed_at_any_write(place, monkeypatch, step):
     place.grow(2)
     kept = place.keep("before")
     from klamm_spark.tlog import tiles as tiles_module
@@ -198,9 +198,9 @@ def test_a_driver_that_is_killed_at_any_write_leaves_a_log_that_goes_on(place, m
         except Killed:
             pass
         else:
-            # Of four writes: a bundle, a tile, the checkpoint, and that with the cosignature.
+            # The four writes are a bundle, a tile, the checkpoint, and the checkpoint with the cosignature.
             assert writes == 4 <= step
-    # Another segment comes before the next driver: the order of what was half written changes.
+    # Another segment is sealed before the next driver starts, so the order of the incomplete entries changes.
     place.ship(place.write(1))
     assert checkpoint_of(place).time_of(place.witness_key) == NOW_S
     assert checkpoint_of(place).size == 5
@@ -209,7 +209,7 @@ def test_a_driver_that_is_killed_at_any_write_leaves_a_log_that_goes_on(place, m
     assert not any("refuses" in line for line in place.said)
 
 
-def test_a_witness_that_is_away_delays_nothing_and_is_asked_again(place):
+def test_ship_continues_without_the_witness_and_asks_it_again(place):
     answers = [UnavailableError("no answer"), UnavailableError("no answer")]
 
     def post(url, body):
@@ -231,7 +231,7 @@ def test_a_witness_that_is_away_delays_nothing_and_is_asked_again(place):
     assert checkpoint_of(place).time_of(place.witness_key) == NOW_S
 
 
-def test_a_log_whose_files_are_not_its_checkpoints_does_not_go_on(place):
+def test_a_log_does_not_continue_if_its_files_differ_from_its_checkpoint(place):
     place.grow(3)
     bundle = place.log_folder / tile_name("entries", 0, 3)
     whole = bundle.read_bytes()
@@ -258,7 +258,7 @@ def test_a_row_that_is_no_seal_is_not_logged(place):
     assert checkpoint_of(place).size == 1
 
 
-def test_an_entry_says_what_it_is_of():
+def test_an_entry_names_its_segment():
     entry = Entry("node-1", f"019b8ff8d000c0ffee00-{7:020d}", 9, 3, "ab" * 16, "cd" * 32)
     assert Entry.parse(entry.to_bytes()) == entry
     assert str(entry) == f"019b8ff8d000c0ffee00-{7:020d} of node-1 (events 7 to 9)"
@@ -267,7 +267,7 @@ def test_an_entry_says_what_it_is_of():
             Entry.parse(bad)
 
 
-def test_the_root_of_lines_depends_on_each_and_on_their_order():
+def test_the_root_of_lines_depends_on_each_line_and_on_their_order():
     digests = [f"{number:032x}" for number in range(37)]
     roots = {lines_root("".join(digests))}
     for at in range(37):
@@ -276,7 +276,7 @@ def test_the_root_of_lines_depends_on_each_and_on_their_order():
     assert len(roots) == 1 + 37 + 37
 
 
-def test_a_vkey_is_read_back_and_a_wrong_one_refused(place):
+def test_a_verifier_key_is_read_back_and_an_invalid_one_is_refused(place):
     for key in (place.log_signer.key, place.witness_key):
         text = str(key)
         assert NoteKey.parse(text) == key

@@ -1,4 +1,4 @@
-"""Who writes to the lake can put other keys into it: `verify` names those that it took, and takes only given ones."""
+"""Someone who can write to the lake can add keys: `verify` names the keys that it used, or accepts only given ones."""
 
 import shutil
 from dataclasses import replace
@@ -19,7 +19,7 @@ pytest.importorskip("pyarrow")
 
 @pytest.fixture
 def signers(tmp_path):
-    """The server's key, and an attacker's."""
+    """Return the server's key, and an attacker's."""
     return [SealSigner(path) for path in (tmp_path / "own", tmp_path / "foreign") if write_key(path)]
 
 
@@ -36,7 +36,7 @@ def sign(folder, signer, of=slice(None)):
 
 @pytest.fixture
 def folder(tmp_path, signers, lake):
-    """A spool of four segments that the server has signed, and whose key is in the lake."""
+    """Return a spool of four segments that the server has signed. Its key is in the lake."""
     write_sample_spool(tmp_path / "spool", sample_events(40), events_per_segment=10)
     sign(tmp_path / "spool" / "node-1", signers[0])
     remember_keys(tmp_path / "spool", lake, print)
@@ -54,7 +54,7 @@ def test_the_keys_of_the_signatures_are_named(folder, lake, signers):
     assert (found.breaks, found.signers()) == ([], f"4 by {foreign.key_id}")
 
 
-def test_with_trusted_ids_a_key_that_was_put_into_the_lake_proves_nothing(folder, lake, signers):
+def test_with_trusted_ids_a_key_that_was_added_to_the_lake_proves_nothing(folder, lake, signers):
     own, foreign = signers
     trusted = [own.key_id]
     assert read_folder(folder, keys=keys_of(lake, folder.name, trusted)).breaks == []
@@ -65,7 +65,7 @@ def test_with_trusted_ids_a_key_that_was_put_into_the_lake_proves_nothing(folder
     assert len([line for line in breaks if f"the key {foreign.key_id}, which is not trusted" in line]) == 4
 
 
-def test_with_trusted_ids_who_takes_all_signatures_away_is_found(folder, lake, signers):
+def test_with_trusted_ids_the_removal_of_all_signatures_is_found(folder, lake, signers):
     shutil.rmtree(lake.root / "keys")
     for path in segment_files(folder, SEAL_SUFFIX):
         path.write_bytes(replace(Seal.read(path), key_id="", signature="").to_json())
@@ -74,7 +74,7 @@ def test_with_trusted_ids_who_takes_all_signatures_away_is_found(folder, lake, s
     assert len([line for line in breaks if line.endswith("its seal is not signed")]) == 4
 
 
-def test_a_trusted_key_is_taken_from_the_spool_before_the_lake_has_it(folder, lake, signers):
+def test_a_trusted_key_is_read_from_the_spool_if_the_lake_lacks_it(folder, lake, signers):
     shutil.rmtree(lake.root / "keys")
     for trusted, count in (([signers[0].key_id], 0), ([signers[1].key_id], 4)):
         keys = keys_of(lake, folder.name, trusted, folder.parent)
@@ -82,7 +82,7 @@ def test_a_trusted_key_is_taken_from_the_spool_before_the_lake_has_it(folder, la
     assert not keys_of(lake, folder.name, (), folder.parent)
 
 
-def test_signatures_that_were_taken_from_the_first_seals_are_counted(folder, lake):
+def test_signatures_that_were_removed_from_the_first_seals_are_counted(folder, lake):
     paths = segment_files(folder, SEAL_SUFFIX)
     for path in paths[:3]:
         path.write_bytes(replace(Seal.read(path), final=True, key_id="", signature="").to_json())
@@ -95,7 +95,7 @@ def test_signatures_that_were_taken_from_the_first_seals_are_counted(folder, lak
 
 
 @pytest.mark.parametrize("signed_by", [None, 0, 1])
-def test_with_trusted_ids_only_their_records_of_what_was_forgotten_count(lake, signers, signed_by):
+def test_with_trusted_ids_only_deletion_records_of_these_keys_count(lake, signers, signed_by):
     record = Record("s", 1, 1, "all", 0, "", whole=False, digests_sha256=digests_sha256(""), lake="one")
     if signed_by is not None:
         record = record.signed(signers[signed_by])
@@ -109,7 +109,7 @@ def test_with_trusted_ids_only_their_records_of_what_was_forgotten_count(lake, s
     ("of", "problem"),
     [("one", None), ("another", "is of another lake: another"), ("", "is of another lake: ")],
 )
-def test_a_record_counts_in_its_own_lake_only(lake, signers, of, problem):
+def test_a_deletion_record_counts_only_in_its_own_lake(lake, signers, of, problem):
     record = Record("s", 1, 1, "all", 0, "", whole=True, digests_sha256=digests_sha256(""), lake=of)
     keep_key(lake, signers[0])
     write_records(lake, [(record.signed(signers[0]), "")])

@@ -1,4 +1,4 @@
-"""A witness: what it cosigns, what it answers to all else, and what it knows after a start."""
+"""Tests of a witness: which checkpoints it cosigns, its other answers, and its state after a start."""
 
 import asyncio
 import random
@@ -33,7 +33,7 @@ def signer_of(tmp_path):
 
 @pytest.fixture
 def start(tmp_path, log_signer):
-    """Start the witness, again if it runs."""
+    """Return a function that starts the witness, or restarts it."""
     running = []
 
     def start():
@@ -48,13 +48,13 @@ def start(tmp_path, log_signer):
 
 
 def asked(log_signer, old, new, leaves=LEAVES, origin=ORIGIN):
-    """A request with the right proof for a tree of these leaves."""
+    """Return a request with the correct proof for a tree of these leaves."""
     checkpoint = Checkpoint(origin, new, root_of(leaves[:new]))
     proof = tree_of(leaves).consistency(old, new) if old <= new else []
     return request_of(old, proof, checkpoint.signed(log_signer.line(checkpoint.text)))
 
 
-def test_it_cosigns_what_begins_with_what_it_has_cosigned(start, log_signer):
+def test_the_witness_cosigns_a_log_that_continues_its_last_cosigned_checkpoint(start, log_signer):
     witness = start()
     for old, new in ((0, 3), (3, 3), (3, 4), (4, 40), (40, 40)):
         response = witness.add_checkpoint(asked(log_signer, old, new))
@@ -116,7 +116,7 @@ def test_no_request_that_is_changed_anywhere_is_cosigned(start, log_signer, seed
     assert witness.add_checkpoint(right).status == 200
 
 
-def test_without_what_it_has_cosigned_it_does_not_start(start, log_signer, tmp_path):
+def test_the_witness_does_not_start_without_its_last_checkpoint(start, log_signer, tmp_path):
     start().add_checkpoint(asked(log_signer, 0, 20))
     (path,) = (path for path in (tmp_path / "state").iterdir() if path.name != ".lock")
     whole = path.read_bytes()
@@ -126,7 +126,7 @@ def test_without_what_it_has_cosigned_it_does_not_start(start, log_signer, tmp_p
             start()
 
 
-def test_it_answers_when_the_disk_has_the_checkpoint(start, log_signer, tmp_path, monkeypatch):
+def test_the_witness_answers_only_after_the_checkpoint_is_on_disk(start, log_signer, tmp_path, monkeypatch):
     witness = start()
 
     def fail(path, data):
@@ -136,11 +136,11 @@ def test_it_answers_when_the_disk_has_the_checkpoint(start, log_signer, tmp_path
         patch.setattr(witness_module, "create_durably", fail)
         with pytest.raises(OSError, match="No space"):
             witness.add_checkpoint(asked(log_signer, 0, 20))
-    # Nothing was cosigned.
+    # The witness has cosigned nothing.
     assert witness.add_checkpoint(asked(log_signer, 0, 5)).status == 200
 
 
-def test_two_processes_are_not_one_witness(start, log_signer, tmp_path):
+def test_two_processes_cannot_be_one_witness(start, log_signer, tmp_path):
     start()
     with pytest.raises(LakeError, match="another process is the witness"):
         Witness(signer_of(tmp_path), tmp_path / "state", [log_signer.key], lambda: NOW_S)
@@ -161,14 +161,14 @@ def connect(url):
     return socket.create_connection((host, int(port)), timeout=60)
 
 
-def test_a_log_asks_it_over_http(start, log_signer):
+def test_a_log_gets_cosignatures_over_http(start, log_signer):
     witness = start()
     with served(witness) as url:
         submitter = Submitter(witness.key, f"{url}/")
         for size in (3, 20):
             checkpoint = parse_request(asked(log_signer, 0, size)).checkpoint
             assert checkpoint.signed(submitter.cosign(checkpoint, tree_of(LEAVES))).time_of(witness.key) == NOW_S
-        # Another driver does not know what it has cosigned.
+        # Another driver does not know which checkpoint the witness has cosigned.
         again = Submitter(witness.key, url)
         assert again.cosign(checkpoint, tree_of(LEAVES))
         fork = parse_request(asked(log_signer, 0, 30, FORKED)).checkpoint
@@ -195,12 +195,12 @@ def test_a_request_that_is_too_long_or_has_no_length_is_not_read(start, log_sign
                 sock.sendall(head)
                 assert sock.makefile("rb").readline().split(b" ")[1] == status
         with connect(url) as sock:
-            # A head without an end.
+            # The request's head does not end.
             sock.sendall(b"x" * 20_000)
             assert is_closed(sock)
 
 
-def test_half_sent_requests_are_closed_and_lock_no_log_out(start, log_signer):
+def test_connections_with_half_requests_are_closed_to_make_room_for_logs(start, log_signer):
     witness = start()
     with served(witness, deadline_s=0.05) as url, connect(url) as sock:
         sock.sendall(b"POST /add-checkpoint HTTP/1.1\r\nContent-Length: 10\r\n\r\nhalf")
@@ -210,7 +210,7 @@ def test_half_sent_requests_are_closed_and_lock_no_log_out(start, log_signer):
         for sock in half:
             sock.sendall(b"POST /add-checkpoint HTTP/1.1\r\n")
         assert post(f"{url}/add-checkpoint", asked(log_signer, 0, 3)).status == 200
-        # The oldest ones have made room.
+        # The oldest connections were closed to make room.
         assert is_closed(half[0])
         for sock in half:
             sock.close()
@@ -227,14 +227,14 @@ def test_half_sent_requests_are_closed_and_lock_no_log_out(start, log_signer):
         Answer(409, b""),
     ],
 )
-def test_an_answer_that_is_none_is_asked_for_again_later(log_signer, tmp_path, answer):
+def test_after_an_invalid_answer_the_witness_is_asked_again_later(log_signer, tmp_path, answer):
     key = NoteSigner(signer_in(tmp_path, "key"), WITNESS, WITNESS_KEY).key
     checkpoint = parse_request(asked(log_signer, 0, 3)).checkpoint
     with pytest.raises(UnavailableError):
         Submitter(key, "http://x", lambda url, body: answer).cosign(checkpoint, tree_of(LEAVES))
 
 
-def test_a_cosignature_of_another_checkpoint_or_key_is_none(log_signer, tmp_path):
+def test_a_cosignature_of_another_checkpoint_or_key_is_not_accepted(log_signer, tmp_path):
     own, other = (NoteSigner(signer_in(tmp_path, name), WITNESS, WITNESS_KEY) for name in ("key", "other"))
     checkpoint = parse_request(asked(log_signer, 0, 3)).checkpoint
     for line in (other.line(checkpoint.text, NOW_S), own.line("other text", NOW_S)):
@@ -258,8 +258,8 @@ def test_a_redirect_is_not_followed(start, monkeypatch):
     assert asked_for == [b"POST /add-checkpoint HTTP/1.0\r\n"]
 
 
-def test_an_answer_that_comes_byte_by_byte_is_waited_for_ten_seconds(start, monkeypatch):
-    """By a clock that the test turns: the witness here never ends its answer."""
+def test_the_wait_for_an_answer_of_single_bytes_ends_after_ten_seconds(start, monkeypatch):
+    """The test moves a clock. The witness here never ends its answer."""
     ended = threading.Event()
 
     async def dribble(self, reader, writer):
@@ -277,7 +277,7 @@ def test_an_answer_that_comes_byte_by_byte_is_waited_for_ten_seconds(start, monk
             ended.set()
 
 
-def test_the_command_is_a_witness_until_a_signal(log_signer, tmp_path):
+def test_the_witness_command_runs_until_a_signal(log_signer, tmp_path):
     signer = signer_of(tmp_path)
     arguments = ("--key", tmp_path / "key", "--name", WITNESS, "--folder", tmp_path / "state", "--log", log_signer.key)
     command = [sys.executable, "-m", "klamm", "audit", "witness", *map(str, arguments), "--bind", "127.0.0.1:0"]

@@ -1,4 +1,4 @@
-"""The columns of an event give back the line that the server wrote; columns that were changed give another, or none."""
+"""The columns of an event restore the line that the server wrote. Changed columns give another line, or none."""
 
 import json
 import random
@@ -21,7 +21,7 @@ COUNTS = st.sampled_from([1, 2, 40, 300])
 
 
 def text(draw):
-    """One of few texts, one of many, or one of which a line may have an escape."""
+    """Return one of a few texts, one of many, or one that a line may write with an escape."""
     pick = draw.random()
     if pick < 0.7:
         return f"name-{draw.randrange(3)}"
@@ -38,7 +38,7 @@ def double(draw):
 
 
 def value_of(field, draw):
-    """A value of the type that the schema has for a field."""
+    """Return a value of the type that the schema has for a field."""
     if field.type in LISTS:
         return [values_of(LISTS[field.type], draw) for _ in range(draw.choice((0, 1, 1, 1, 3)))]
     if field.type == "string":
@@ -53,7 +53,7 @@ def values_of(fields, draw):
 
 
 def events_of(draw, count):
-    """Events of all kinds, with the fields that the schema has for them."""
+    """Return events of all kinds, with the fields that the schema has for them."""
     shares = {field.name: draw.choice((0.0, 0.1, 0.9, 1.0)) for field in FIELDS}
     constant = {field.name: value_of(field, draw) for field in FIELDS if draw.random() < 0.3}
     for at in range(count):
@@ -73,7 +73,7 @@ def events_of(draw, count):
 
 
 def columns_of(events):
-    """Return events as Arrow can have them: it has no half of a surrogate pair."""
+    """Return events as Arrow can hold them: without halves of surrogate pairs."""
     (batch,) = pa.Table.from_pylist([whole(event) for event in events], event_lines.EVENT).combine_chunks().to_batches()
     return batch
 
@@ -87,20 +87,20 @@ def whole(value):
 
 
 def in_dictionaries(batch):
-    """The same with texts as files of Parquet give them."""
+    """Return the same columns with texts in dictionaries, as Parquet files return them."""
     columns = [each.dictionary_encode() if pa.types.is_string(each.type) else each for each in batch.columns]
     return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
 
 @given(SEEDS, COUNTS)
-def test_columns_give_the_line_that_was_written(seed, count):
+def test_columns_restore_the_line_that_was_written(seed, count):
     events = list(events_of(random.Random(seed), count))
     lines = [line_of(event)[:-1].decode() for event in events]
     batch = columns_of(events)
     for columns in (batch, in_dictionaries(batch)):
         there = written.written_lines(columns)
         for line, found in zip(lines, there.to_pylist(), strict=True):
-            # What the columns do not give back is kept whole.
+            # If the columns cannot restore a line, the row keeps the whole line.
             assert found == line if "\\" not in line else found != line
         digests = written.digests_of_lines(there).to_pylist()
         expected = [None if each is None else line_digest(each.encode()) for each in there.to_pylist()]
@@ -108,7 +108,7 @@ def test_columns_give_the_line_that_was_written(seed, count):
 
 
 @given(SEEDS, COUNTS)
-def test_a_row_is_its_columns_or_has_its_line(seed, count):
+def test_a_row_is_restored_from_its_columns_or_keeps_its_line(seed, count):
     events = list(events_of(random.Random(seed), count))
     lines = [line_of(event) for event in events]
     rows = event_lines.EventLines().rows_of(b"".join(lines))
@@ -148,14 +148,14 @@ def test_a_double_without_three_digits_gives_no_line(value, count):
     [("seq", "5"), ("client_port", 5.0), ("principal", b"User:a"), ("total_time_ms", 5), ("resources", "[]")],
 )
 def test_a_column_of_another_type_gives_no_line(name, value):
-    """Other readers would not read the event as it was written."""
+    """Otherwise other readers would read another event than was written."""
     batch = columns_of(list(sample_events(20)))
     at = batch.schema.get_field_index(name)
     columns = [*batch.columns[:at], pa.array([value] * 20), *batch.columns[at + 1 :]]
     assert written.written_lines(pa.RecordBatch.from_arrays(columns, names=batch.schema.names)).null_count == 20
 
 
-def test_a_large_text_is_a_text():
+def test_columns_of_large_texts_are_read_as_texts():
     batch = columns_of(list(sample_events(20)))
     columns = [each.cast(pa.large_string()) if pa.types.is_string(each.type) else each for each in batch.columns]
     large = pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
@@ -186,7 +186,7 @@ def test_a_list_with_an_unknown_field_is_refused(name, inner):
 
 
 @pytest.mark.parametrize("count", [1, 100])
-def test_a_negative_zero_is_another_value(count):
+def test_negative_zero_differs_from_zero(count):
     events = [event | {"total_time_ms": 0.0} for event in sample_events(count)]
     assert written.written_lines(columns_of(events)).null_count == 0
     forged = written.written_lines(columns_of([event | {"total_time_ms": -0.0} for event in events]))
@@ -198,8 +198,8 @@ def test_no_events_give_no_lines():
 
 
 @pytest.mark.parametrize("count", [1, 100])
-def test_a_value_with_a_quote_cannot_stand_for_the_field_behind_it(count):
-    """Queries would not see that field, and the line would be the same."""
+def test_a_value_with_a_quote_cannot_replace_the_field_after_it(count):
+    """Queries would not see the field, although the line would be the same."""
     events = [{**event, "principal": "User:a", "client_id": "app"} for event in sample_events(count)]
     for event in events:
         event.update(client_software_name=None, client_software_version=None, tls_version=None, tls_cipher=None)
