@@ -334,6 +334,7 @@ class Sharer:
         self._member_id = new_member_id(work)
         self._epoch = 0
         self._session = 0
+        self._has_all = False
         self._held: dict[int, list[tuple[int, int]]] = {}
 
     def run(self, operations: int) -> Ask:
@@ -356,12 +357,12 @@ class Sharer:
         yield share_group_heartbeat.ShareGroupHeartbeatRequest(SHARE, self._member_id, _LEAVES), 1
 
     def drain(self) -> Ask:
-        """Accept all that is left, until nothing has come for longer than a lock."""
+        """Accept all that is left, until nothing has come for longer than a lock, although it has all partitions."""
         idle_ms = 0
         while idle_ms <= 3 * LOCK_MS:
             yield from self._beat()
             yield from self._fetch()
-            idle_ms = 0 if self._held else idle_ms + 500
+            idle_ms = 0 if self._held or not self._session or not self._has_all else idle_ms + 500
             for partition in list(self._held):
                 yield from self._acknowledge(partition, 1)
             yield from self._wait(500)
@@ -386,8 +387,11 @@ class Sharer:
         response = yield request, 1
         if response is None:
             self._lose_session()
-        else:
-            self._epoch = 0 if response.error_code else response.member_epoch
+            return
+        self._epoch = 0 if response.error_code else response.member_epoch
+        if response.assignment is not None:
+            given = [each for topic in response.assignment.topic_partitions for each in topic.partitions]
+            self._has_all = len(given) == len(self._partitions)
 
     def _fetch(self) -> Ask:
         wanted = self._partitions if self._session == 0 else ()
