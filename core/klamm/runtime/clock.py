@@ -39,7 +39,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock for tests, which moves only when `advance_ms` is called. Monotonic and wall time advance together."""
+    """A clock for tests: it moves only when it is called. Both readings advance together, until `jump_wall_ms`."""
 
     __slots__ = ("_monotonic_ns", "_wall_offset_ns")
 
@@ -62,3 +62,7 @@ class ManualClock:
     def advance_ms(self, ms: float) -> None:
         """Move forward by `ms` milliseconds."""
         self._monotonic_ns += int(ms * 1_000_000)
+
+    def jump_wall_ms(self, ms: int) -> None:
+        """Set the wall clock forward, or back, as an administrator does."""
+        self._wall_offset_ns += ms * 1_000_000

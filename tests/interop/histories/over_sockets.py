@@ -14,7 +14,9 @@ from klamm.testing import RawClient
 from klamm.testing.histories import Anomaly
 from klamm.wire.messages.find_coordinator import FindCoordinatorRequest
 from tests.peers.server import HOST, Server
+from tests.peers.target import TARGET
 from tests.unit.testing import simulated_groups as groups
+from tests.unit.testing.simulated_admins import REGISTER
 from tests.unit.testing.simulated_restarts import prepared, record
 
 # Records of the simulation are old.
@@ -119,4 +121,8 @@ def anomalies_of(server: Server, seed: int, operations: int) -> tuple[list[Anoma
         record(driven, work, operations, _CUTS, _RESTARTS, wait_ms=0)
     finally:
         (server.directory / f"history-{seed}.jsonl").write_text(work.file.getvalue())
-    return work.anomalies(), driven.disturbances
+    found = work.anomalies()
+    if TARGET != "klamm":
+        # Apache Kafka acknowledges a change of a config before it describes it.
+        found = [one for one in found if one.name != "not_linearizable" or REGISTER not in one.text]
+    return found, driven.disturbances

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.interop.histories import planted
-from tests.unit.testing import planted_disks, planted_groups, planted_restarts
+from tests.unit.testing import planted_groups, planted_machine, planted_restarts
 
 ROOT = Path(__file__).resolve().parents[3]
 ROW = re.compile(r"^\| (?P<promise>[^|]+) \| (?P<test>[^|]+) \|$", re.MULTILINE)
@@ -21,7 +21,7 @@ ALLOWED = "write_cycle"
 NAMES = re.compile(r"`(\w+)`")
 FAULTS = {
     fault.__name__: found
-    for module in (planted, planted_groups, planted_restarts, planted_disks)
+    for module in (planted, planted_groups, planted_restarts, planted_machine)
     for fault, found in module.FAULTS.items()
 }
 

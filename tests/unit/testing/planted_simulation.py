@@ -8,19 +8,20 @@ from random import Random
 
 from tests.interop.histories import planted
 from tests.unit.testing import (
-    planted_disks,
     planted_groups,
+    planted_machine,
     planted_restarts,
-    simulated_disks,
     simulated_histories,
+    simulated_machine,
     simulated_restarts,
 )
 
 HISTORIES = 200
-# These need a process that is killed, and clients that change configs.
-_OTHERS = {planted.lose_the_last_batches_at_a_start, planted.acknowledge_a_config_without_a_change}
-_OF_RECORDS = {fault: names for fault, names in planted.FAULTS.items() if fault not in _OTHERS}
-_FOUND_BY = _OF_RECORDS | planted_groups.FAULTS | planted_restarts.FAULTS | planted_disks.FAULTS
+# It needs a process that starts.
+_OF_RECORDS = {
+    fault: names for fault, names in planted.FAULTS.items() if fault is not planted.lose_the_last_batches_at_a_start
+}
+_FOUND_BY = _OF_RECORDS | planted_groups.FAULTS | planted_restarts.FAULTS | planted_machine.FAULTS
 FAULTS = {fault.__name__: fault for fault in _FOUND_BY}
 
 
@@ -32,8 +33,8 @@ def histories_until(name: str) -> int | None:
     anomalies_of = simulated_histories.anomalies_of
     if fault in planted_restarts.FAULTS:
         anomalies_of = simulated_restarts.anomalies_of
-    elif fault in planted_disks.FAULTS:
-        anomalies_of = simulated_disks.anomalies_of
+    elif fault in planted_machine.FAULTS:
+        anomalies_of = simulated_machine.anomalies_of
     for seed in range(HISTORIES):
         if {one.name for one in anomalies_of(seed)} & _FOUND_BY[fault]:
             return seed + 1

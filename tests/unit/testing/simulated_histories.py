@@ -12,6 +12,7 @@ from klamm.testing.histories import Anomaly, Call
 from klamm.wire.messages import add_partitions_to_txn, end_txn, init_producer_id
 from klamm.wire.records import decode_records, iterate_batches
 from tests.unit.testing import simulated_groups as groups
+from tests.unit.testing.simulated_admins import admin
 from tests.unit.testing.simulated_clients import Ask, Workload, drive, partition_name
 from tests.unit.testing.simulated_script import TOPIC, fetch_request, produce_request
 
@@ -240,6 +241,7 @@ def _scripts(work: Workload, operations: int) -> dict[str, Ask]:
         name = f"poll-{number}"
         scripts[name] = consumer(work, name, 2 * operations)
     scripts["plain"] = paced(work, plain(work, "plain", operations))
+    scripts |= {name: admin(work, name, operations) for name in ("admin-1", "admin-2")}
     for number in (1, 2, 3):
         members: list[groups.Owner | groups.Sharer] = [
             groups.Classic(work, f"classic-{number}"),

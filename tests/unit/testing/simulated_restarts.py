@@ -21,6 +21,7 @@ from klamm.wire.messages import (
     txn_offset_commit,
 )
 from tests.unit.testing import simulated_groups as groups
+from tests.unit.testing.simulated_admins import admin
 from tests.unit.testing.simulated_clients import Ask, Driven, Workload, drive, partition_name
 from tests.unit.testing.simulated_histories import (
     PARTITIONS,
@@ -221,6 +222,7 @@ def _scripts(work: Workload, operations: int) -> dict[str, Ask]:
         for partition in range(PARTITIONS):
             scripts[f"copy-{partition}-{number}"] = copier(work, partition, operations)
     scripts["plain"] = paced(work, plain(work, "plain", operations))
+    scripts |= {name: admin(work, name, operations) for name in ("admin-1", "admin-2")}
     for number in (1, 2, 3):
         instance_id = None if number == 1 else f"instance-{number}"
         members: list[groups.Owner | groups.Sharer] = [

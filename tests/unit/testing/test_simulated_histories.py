@@ -3,11 +3,12 @@
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from tests.unit.testing import simulated_disks, simulated_histories, simulated_restarts
+from tests.unit.testing import simulated_histories, simulated_machine, simulated_restarts
 from tests.unit.testing.planted_simulation import FAULTS
 
 ROOT = Path(__file__).parents[3]
@@ -19,7 +20,7 @@ WORKLOADS = pytest.mark.parametrize(
     [
         pytest.param(simulated_histories, id="clients"),
         pytest.param(simulated_restarts, id="restarts"),
-        pytest.param(simulated_disks, id="disks", marks=pytest.mark.interpreted),
+        pytest.param(simulated_machine, id="machine", marks=pytest.mark.interpreted),
     ],
 )
 
@@ -41,10 +42,13 @@ def test_a_simulated_history_has_no_anomaly(workload, first):
 
 
 @pytest.mark.interpreted
-def test_a_full_disk_refuses_writes():
-    found, refused = simulated_disks.recorded(1, 3, 0, 0)
-    assert found == []
-    assert refused > 0
+def test_a_machine_has_each_of_its_faults():
+    seen = Counter()
+    for seed in range(8):
+        found, events = simulated_machine.recorded(seed, 4, 0, 0)
+        assert found == []
+        seen += events
+    assert seen.keys() == {"refused", "slow", "jumps"}
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Faults of a server whose disk is full, to be planted in the klamm of one process."""
+"""Faults of a server on a bad machine, to be planted in the klamm of one process."""
 
 from __future__ import annotations
 
