@@ -15,6 +15,7 @@ from klamm import KafkaError, ServerServices, clipped
 from klamm.testing import Admin
 from klamm_console import access, changes, cluster, credentials, offsets, server_view
 from klamm_console.entry import Entry, LoginError
+from klamm_console.findings import HOURS, Findings
 from klamm_console.live import Shared, Streams, TooManyStreamsError
 from klamm_console.records import records_of
 from klamm_console.routes import Answer, Argument, Question, Route, document_of
@@ -85,6 +86,7 @@ class Api:
         self._kit = TestKit(services, sessions.keep)
         self._failures = FailedLogins(services.clock)
         self.streams = Streams()
+        self.findings = Findings(services)
         self._overview = Shared(services.clock, lambda: server_view.overview(services))
         self._open_connections = Shared(services.clock, lambda: server_view.connections(services))
         self._latest = Shared(services.clock, lambda: latest_events(services))
@@ -186,6 +188,12 @@ class Api:
         )
         yield view("acls", "The ACLs.", lambda session, _: cluster.acls(session.admin), rows=True)
         yield view("audit", "The latest events of the audit since the start.", self._audit, rows=True, every_s=5)
+        yield view(
+            "findings",
+            "What the rules of `klamm audit detect` find in the audit's spool. Waits up to a minute.",
+            self._found,
+            Argument("hours", f"One of {', '.join(map(str, HOURS))}; 24 by default.", "integer", required=False),
+        )
         yield view(
             "access",
             "The operations that a principal may perform, and the reasons, by a listener's authorizer.",
@@ -437,6 +445,13 @@ class Api:
     def _audit(self, session: Session, asked: Question) -> Any:
         self._about(session, "may_alter")
         return self._latest(is_live=asked.is_live)
+
+    def _found(self, session: Session, question: Question) -> Any:
+        self._about(session, "may_alter")
+        hours = _number(question, "hours", 24)
+        if hours not in HOURS:
+            raise ConsoleError(400, f"hours must be one of {', '.join(map(str, HOURS))}")
+        return self.findings.look(hours)
 
     def _close_connection(self, session: Session, question: Question) -> None:
         name = _text(question, "id")

@@ -36,6 +36,7 @@ class Console(ServerExtension):
 
     def stopping(self) -> None:
         self.api.streams.end_all()
+        self.api.findings.close()
         self._http.stop()
 
     def close(self) -> None:

@@ -23,6 +23,14 @@ def latest_events(services: ServerServices) -> list[dict[str, Any]]:
     return [] if audit is None else audit.latest()
 
 
+def spool_of(services: ServerServices) -> str:
+    """Return the folder of the audit's spool, which all workers share; an empty text if there is no audit."""
+    if services.workers is not None:
+        return str(services.workers.call_one("klamm_console.trail:spool_of", (), _WITHIN_S) or "")
+    audit = services.shared.find("klamm.audit")
+    return "" if audit is None else str(audit.settings.spool)
+
+
 def emit(services: ServerServices, action: str, detail: str, failed: bool = False) -> bool:
     """Emit an administrative event. The parent of workers has no observers, so that one of the workers emits it."""
     if services.workers is None:

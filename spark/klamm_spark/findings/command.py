@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import re
 import sys
 import time
 from argparse import ArgumentParser, _SubParsersAction
@@ -22,7 +23,7 @@ from klamm_spark.findings.log import FindingLog
 from klamm_spark.findings.ocsf import detection_finding
 from klamm_spark.findings.watch import LakeWatch, SpoolWatch, Watch, follow
 from klamm_spark.lake.layout import Lake
-from klamm_spark.queries.event_views import DuckDbViews, EventViews, Period
+from klamm_spark.queries.event_views import MEMORY_LIMIT, DuckDbViews, EventViews, Period
 from klamm_spark.settings.findings import DetectSettings
 from klamm_spark.stopping import until_a_signal
 
@@ -47,7 +48,21 @@ def add_command(
     detect.add_argument(
         "--topic", metavar="NAME", help="produce them to this topic too; [audit.detect] kafka says where"
     )
+    detect.add_argument(
+        "--memory-limit",
+        metavar="SIZE",
+        type=_size,
+        default=MEMORY_LIMIT,
+        help=f"memory of DuckDB for a single run, e.g. 256MB; the rest goes to TMPDIR; default: {MEMORY_LIMIT}",
+    )
     detect.add_argument("--format", choices=list(_FORMATS), default="text", help="what is printed; default: text")
+
+
+def _size(text: str) -> str:
+    """Return a size that DuckDB knows. Raises argparse.ArgumentTypeError."""
+    if re.fullmatch(r"[1-9][0-9]{0,6}(MB|GB)", text) is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size, e.g. 256MB or 2GB")
+    return text
 
 
 def read_settings(options: argparse.Namespace) -> DetectSettings:
@@ -69,7 +84,7 @@ def run(options: argparse.Namespace, place: Path | Lake, say: Say) -> int:
     settings = read_settings(options)
     if options.follow:
         return _follow(place, options, settings, say)
-    with closing(DuckDbViews(place, Period(_microseconds(options.since)))) as views:
+    with closing(DuckDbViews(place, Period(_microseconds(options.since)), options.memory_limit)) as views:
         return _detect_once(views, settings, options.format, say)
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from klamm_spark.lake.layout import Lake
 
-_MEMORY_LIMIT: Final = "2GB"
+MEMORY_LIMIT: Final = "2GB"
 _MAX_LINE_BYTES: Final = 1 << 20
 NO_LIMIT_US: Final = 1 << 62
 _HOUR_US: Final = 3_600_000_000
@@ -91,12 +91,10 @@ class DuckDbViews:
     the file, DuckDB would have to write uncompressed events to the disk when the memory is full.
     """
 
-    def __init__(self, source: Path | Lake | None, period: Period) -> None:
-        """Read the spool or the lake. With None, there are no events yet.
-
-        Raises LakeError if the source does not exist, if DuckDB is not installed, or if a file cannot be read or
-        written.
-        """
+    def __init__(self, source: Path | Lake | None, period: Period, memory_limit: str = MEMORY_LIMIT) -> None:
+        """Read the spool or the lake; without one there are no events yet. DuckDB writes what needs more memory than
+        `memory_limit` to the temporary folder. Raises LakeError if it does not exist, if
+        DuckDB is not installed, or if a file cannot be read or written."""
         if importlib.util.find_spec("duckdb") is None:
             raise LakeError("a report needs DuckDB: pip install 'klamm[report]'")
         if isinstance(source, Path):
@@ -109,7 +107,7 @@ class DuckDbViews:
         self._folder = tempfile.TemporaryDirectory(prefix="klamm-audit-")
         # In memory if a spool is followed, because events that come and go would leave holes in a file.
         file = ":memory:" if source is None else f"{self._folder.name}/events.duckdb"
-        options = {"memory_limit": _MEMORY_LIMIT, "temp_directory": self._folder.name}
+        options = {"memory_limit": memory_limit, "temp_directory": self._folder.name}
         self._database = connect(file, threads=2, options=options)
         self._before_us = period.before_us
         self.bad_lines = 0

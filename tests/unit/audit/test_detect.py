@@ -155,6 +155,15 @@ def test_detect_reports_each_finding_once(capsys, spool, tmp_path):
     assert detect(capsys, spool.path, "--since", "1h") == (0, "", "")
 
 
+def test_memory_can_be_limited(capsys, spool):
+    spool.write(ATTACK)
+    code, out, _ = detect(capsys, spool.path, "--memory-limit", "64MB")
+    assert (code, len(out.splitlines())) == (0, 3)
+    with pytest.raises(SystemExit):
+        detect(capsys, spool.path, "--memory-limit", "64MB'; DROP TABLE kept; --")
+    assert "is not a size" in capsys.readouterr().err
+
+
 def test_faults_are_reported(capsys, spool, tmp_path):
     assert "--findings FILE" in detect(capsys, spool.path, "--follow")[2]
     assert "--findings FILE" in detect(capsys, spool.path, "--webhook", "http://x")[2]

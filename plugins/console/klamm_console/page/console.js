@@ -22,6 +22,7 @@ const VIEWS = {
   acls: ["ACLs", cluster.acls],
   access: ["Who may", server.access],
   audit: ["Audit", server.audit, "audit"],
+  findings: ["Findings", server.findings],
   test_kit: ["Test kit", testKit],
 };
 const DETAILS = { overview: server.listener, topics: cluster.topic, groups: cluster.group };

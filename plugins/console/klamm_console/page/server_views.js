@@ -186,6 +186,42 @@ export async function access() {
   ];
 }
 
+export async function findings() {
+  const body = el("div", {});
+  const look = async ({ hours }) => {
+    body.replaceChildren(el("p", { role: "status" }, "The rules read the spool…"));
+    try {
+      body.replaceChildren(...found(await get("findings", { hours })));
+    } catch (error) {
+      body.replaceChildren(el("p", { class: "error", role: "alert" }, error.message));
+    }
+  };
+  look({ hours: 24 });
+  return [
+    el("h1", {}, "Findings"),
+    form(look, choice("Of the last", "hours", [["day", 24], ["hour", 1], ["week", 168]]), el("button", { class: "main" }, "Look")),
+    body,
+  ];
+}
+
+function found(answer) {
+  const moment = (ms) => new Date(ms).toISOString();
+  return [
+    answer.problem ? el("p", { class: "error", role: "alert" }, answer.problem) : "",
+    table(`What the rules have found, as of ${moment(answer.time_ms)}`, [
+      ["severity", (row) => el("span", { class: ["critical", "high"].includes(row.severity) ? "error" : "" }, row.severity)],
+      ["what", (row) => [el("div", {}, row.message), el("div", { class: "dim" }, row.about)]],
+      ["who", (row) => row.principal],
+      ["from", (row) => row.address],
+      ["of", (row) => row.objects.map((each) => el("div", {}, each))],
+      ["events", (row) => number(row.count), "number"],
+      ["first", (row) => moment(row.first_ms), "time"],
+      ["last", (row) => moment(row.last_ms), "time"],
+    ], answer.findings),
+    answer.is_cut ? el("p", { class: "dim" }, "There are more; klamm audit detect has all.") : "",
+  ];
+}
+
 export function audit(rows) {
   const named = (row) => (row.resources || []).slice(0, 3).map((each) => `${each.type} ${each.name}`).join(", ");
   return [el("h1", {}, "Audit"), table("The latest events", [
