@@ -1,7 +1,7 @@
-"""Rebuilds the lines of events from their columns, as the server writes them. Arrow builds many lines at a time.
+"""The line that the columns of an event give, as the server writes it. Arrow does it, many at a time.
 
-`event_lines` and the check of the lake (`scanned`) call it. To be fast, it joins columns that stand side by side and
-have few values together: the joined text is built once for each combination, and each row copies it whole.
+Columns that stand side by side and have few values together are joined once for each combination of them: a row copies
+the text of all of them at once.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from klamm_spark.events.line_order import CLOSED_AFTER, FIRST, REST
 from klamm_spark.spool.layout import DIGEST_DIGITS
 
 MAX_TIME_US: Final = 253_402_300_800_000_000
-"""The end of the year 9999. Later times have no date."""
+"""The end of the year 9999: later ones have no date."""
 DIGEST: Final = pa.binary(DIGEST_DIGITS // 2)
 _BY_NAME: Final = {field.name: field for field in FIELDS}
 _REQUIRED: Final = tuple(field.name for field in FIELDS if field.required)
 _FEW: Final = 8
 """A column has few values if each value is in this many rows on average."""
 _LOOKED_AT: Final = 1024
-"""If these first rows have few values of a column, the whole column may have few."""
+"""Rows that show whether the values of a column may be few."""
 _LINES_AT_ONCE: Final = 4096
 _MOST_CODES: Final = 1 << 62
 _NONE: Final = "\\"
-"""Stands for a value whose text needs an escape in JSON."""
+"""The text of a value that a line without an escape cannot have."""
 _MOST: Final = 1e15
 """Above it, no number of milliseconds has three digits in 64 bits."""
 _CAST: Final = {
@@ -39,16 +39,16 @@ _CAST: Final = {
     "int": pa.types.is_signed_integer,
     "long": pa.types.is_signed_integer,
 }
-"""Types that Arrow itself can convert to text."""
+"""Types of which Arrow has the text."""
 _ZEROS: Final = pa.array([f".{number:03}" for number in range(1000)])
 
 _Part = Any
-"""The texts of rows: one text for all, an array with one for each, or a dictionary if there are few different texts."""
+"""Texts of rows: one for all, an array with one for each, or a dictionary if there are few."""
 
 
-def written_lines(events: pa.RecordBatch) -> pa.Array:
-    """Return a line for each event. It is null if the line would need an escape, or the event's columns are invalid."""
-    return pa.concat_arrays([pa.array([], pa.string()), *_Writer().lines(events)])
+def written_lines(events: pa.RecordBatch, end: str = "") -> pa.Array:
+    """Return a line for each event, and null if its columns give none that has no escape."""
+    return pa.concat_arrays([pa.array([], pa.string()), *some_written_lines(events, end)])
 
 
 def some_written_lines(events: pa.RecordBatch, end: str = "") -> Iterator[pa.Array]:
@@ -57,10 +57,8 @@ def some_written_lines(events: pa.RecordBatch, end: str = "") -> Iterator[pa.Arr
 
 
 def digests_of_lines(lines: pa.Array) -> pa.Array:
-    """Return the digest of each line, in bytes. A null line has a null digest."""
-    _, offsets, content = lines.buffers()
-    ends = memoryview(offsets).cast("i")[lines.offset : lines.offset + len(lines) + 1]
-    view, size = memoryview(content or b""), DIGEST.byte_width
+    """Return the digest of each line, in bytes, and null for null."""
+    ends, view, size = _ends(lines), memoryview(lines.buffers()[2] or b""), DIGEST.byte_width
     digests = b"".join([sha256(view[start:end]).digest()[:size] for start, end in pairwise(ends)])
     found = pa.Array.from_buffers(DIGEST, len(lines), [None, pa.py_buffer(digests)])
     return pc.if_else(lines.is_valid(), found, None) if lines.null_count else found
@@ -83,13 +81,13 @@ def plain(column: pa.Array) -> pa.Array:
 
 
 class _Writer:
-    """Builds the lines of some events. `_escapes` is True if one of the values needs an escape."""
+    """Writes some events. `_escapes`: one may have a value that gives no line."""
 
     def __init__(self) -> None:
         self._escapes = False
 
-    def lines(self, events: pa.RecordBatch) -> Iterator[pa.Array]:
-        """Yield the lines in batches that are small enough to stay in a processor's cache while they are hashed."""
+    def lines(self, events: pa.RecordBatch, end: str) -> Iterator[pa.Array]:
+        """Yield the lines, some at a time, with `end` behind each."""
         is_connection = pc.equal(plain(events.column("kind")), CONNECTION)
         parts: list[_Part] = ["{"]
         for name in (*FIRST, "", *REST):
@@ -114,7 +112,7 @@ class _Writer:
             yield lines
 
     def _parts(self, field: Field, column: pa.Array, before: str) -> list[_Part]:
-        """Return the texts of a column with its name (`before`). A null has an empty text."""
+        """Return the texts of a column behind its name: of a null there is none."""
         if column.null_count == len(column):
             return [""]
         if field.type in LISTS and pa.types.is_list(column.type):
@@ -184,7 +182,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _few(column: pa.Array) -> pa.DictionaryArray | None:
-    """Return a column as a dictionary, or None if it has too many different values."""
+    """Return a column as a dictionary, and None if it has too many values."""
     if not pa.types.is_dictionary(column.type):
         start = column.slice(0, _LOOKED_AT)
         if pa.types.is_nested(column.type) or len(start.dictionary_encode().dictionary) * 2 > len(start):
@@ -194,7 +192,7 @@ def _few(column: pa.Array) -> pa.DictionaryArray | None:
 
 
 def _with_nulls(indices: pa.Array, texts: pa.Array) -> _Part:
-    """Return the texts at these indices, as a dictionary. A null index gives an empty text."""
+    """Return texts of which there are few; that of a null is empty."""
     if indices.null_count:
         texts = pa.concat_arrays([texts, pa.array([""])])
         indices = indices.fill_null(len(texts) - 1)
@@ -202,7 +200,7 @@ def _with_nulls(indices: pa.Array, texts: pa.Array) -> _Part:
 
 
 def _three_digits(values: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Return the texts of doubles with three digits, and a mask of those for which the text has another value."""
+    """Return the texts of doubles, and which of them have another value."""
     fits = pc.less(pc.abs(values), _MOST)
     thousandths = pc.round(pc.multiply(pc.if_else(fits, values, 0.0), 1000.0)).cast(pa.int64())
     same = pc.equal(pc.divide(thousandths.cast(pa.float64(), safe=False), 1000.0), values)
@@ -217,7 +215,7 @@ def _three_digits(values: pa.Array) -> tuple[pa.Array, pa.Array]:
 
 
 def _pieces(parts: Sequence[_Part]) -> list[_Part]:
-    """Join adjacent parts if they have few different values together."""
+    """Join parts that have few values together."""
     pieces: list[_Part] = []
     for is_few, side_by_side in groupby(_with_constants(parts), _is_dictionary):
         some = list(side_by_side)
@@ -226,7 +224,7 @@ def _pieces(parts: Sequence[_Part]) -> list[_Part]:
 
 
 def _joined(pieces: Sequence[_Part], rows: int) -> _Part:
-    """Join the pieces of each row to one text. Return an array or a dictionary."""
+    """Join the texts of each row: an array or a dictionary."""
     if len(pieces) == 1:
         piece = pieces[0]
         zeros = pa.repeat(pa.scalar(0, pa.int32()), rows)
@@ -240,7 +238,7 @@ def _is_dictionary(part: _Part) -> bool:
 
 
 def _with_constants(parts: Sequence[_Part]) -> list[_Part]:
-    """Return the parts. Texts that are the same in all rows are joined to a neighbor, where that is possible."""
+    """Return parts of which those that are the same in all rows are in others, where that is possible."""
     found: list[_Part] = [""]
     for part in parts:
         last = found[-1]
@@ -260,7 +258,7 @@ def _with_texts(part: pa.DictionaryArray, *texts: _Part) -> pa.DictionaryArray:
 
 
 def _combined(few: list[pa.DictionaryArray]) -> list[pa.DictionaryArray]:
-    """Join dictionaries. If the rows have few combinations of their values, all become one dictionary."""
+    """Join dictionaries, all of them if rows have few combinations of their values."""
     if len(few) == 1:
         return few
     sizes = [len(each.dictionary) for each in few]
