@@ -12,6 +12,7 @@ from klamm_spark.lake.appends import Named, append
 from klamm_spark.lake.layout import Lake
 from klamm_spark.lake.ranges import Ranges
 from klamm_spark.lake.rows import LakeRows, NodeBoot
+from klamm_spark.lake.seals import KnownSeals
 from klamm_spark.lake.tasks import Tasks
 from klamm_spark.lake.written import FILE, DataFile
 from klamm_spark.settings.spark import Pipeline
@@ -164,3 +165,50 @@ def test_rows_with_nan_or_infinity_count_as_unchanged(ship, tmp_path, more):
     compact.run(Pipeline(None, settings), keep_hours=168, say=lambda line: None)
     code, said = verified(tmp_path / "spool", settings)
     assert code == 0, said
+
+
+def attack(choose, paths, files):
+    """Change a segment, its seal or rows of the lake, or take one away."""
+    path = choose.choice(paths)
+    kind = choose.randrange(7)
+    if kind == 0:
+        path.unlink(missing_ok=True)
+    elif kind == 1 and path.exists():
+        lines = path.read_bytes().splitlines(keepends=True)
+        choose.shuffle(lines)
+        path.write_bytes(b"".join(lines[choose.randrange(2) :]))
+    elif kind == 2:
+        seal = path.with_suffix(".seal")
+        seal.write_bytes(seal.read_bytes().replace(b'"events":10', b'"events":11'))
+    elif kind == 3 and path.exists():
+        path.write_bytes(path.read_bytes()[:-1])
+    elif kind > 3:
+        file = choose.choice(files)
+        rows = pq.ParquetFile(file).read().to_pylist()
+        if kind == 4:
+            del rows[choose.randrange(len(rows))]
+        elif kind == 5:
+            rows[choose.randrange(len(rows))]["seq"] += choose.choice([1, 1000])
+        else:
+            choose.shuffle(rows)
+        pq.write_table(pa.Table.from_pylist(rows, FILE), file)
+
+
+@pytest.mark.parametrize("number", range(12))
+def test_bytes_that_are_in_the_lake_have_the_numbers_that_reading_them_gives(ship, tmp_path, seed, number, monkeypatch):
+    from klamm_spark.lake import verify
+
+    choose, settings = random.Random(f"{seed} {number}"), settings_of(tmp_path / "lake")
+    events = [event for event in sample_events(60) if choose.random() < 0.97 or event["seq"] % 10 in (0, 9)]
+    paths = [
+        path
+        for at in range(0, 60, 10)
+        for path in write_sample_spool(tmp_path / "spool", [event for event in events if at <= event["seq"] < at + 10])
+    ]
+    ship(tmp_path / "spool", settings)
+    files = sorted((tmp_path / "lake" / "events").rglob("*.parquet"))
+    for _ in range(choose.randrange(4)):
+        attack(choose, paths, files)
+    found = verified(tmp_path / "spool", settings)
+    monkeypatch.setattr(verify, "read_seals", lambda lake: KnownSeals({}, []))
+    assert verified(tmp_path / "spool", settings) == found

@@ -94,6 +94,10 @@ class LakeRows:
         """Return the number of rows that the lake has of a segment."""
         return sum(part.rows for part in self.segments.get(stem, {}).values())
 
+    def are_bytes_of(self, seal: Seal) -> bool:
+        """Return whether the rows of a segment stand in one file, and give the very bytes that were sealed."""
+        return list(self.segments.get(seal.segment, {}).values()) == [SegmentRows(seal.events, seal.sha256)]
+
     def of_segments(self, columns: str, stems: Iterable[str]) -> Iterator[tuple[Any, ...]]:
         """Yield these columns of all rows of some segments."""
         wanted = defaultdict[TableFile, list[str]](list)
@@ -138,9 +142,7 @@ def _by_segment(
     found, several = {}, []
     for stem, seal in seals.items():
         found[stem] = SegmentRows(rows.count(stem), "")
-        parts = list(rows.segments.get(stem, {}).values())
-        if stem not in forgotten and parts == [SegmentRows(seal.events, seal.sha256)]:
-            # They are the very bytes of the segment.
+        if stem not in forgotten and rows.are_bytes_of(seal):
             found[stem] = SegmentRows(seal.events, seal.lines_sha256)
         elif found[stem].rows <= _ROWS_AT_ONCE:
             several.append(stem)

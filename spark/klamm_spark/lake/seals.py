@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Final, NamedTuple
 
 from klamm_spark.lake.anchors import Anchor, newest_of
@@ -330,13 +329,9 @@ def read_seals(lake: Lake) -> KnownSeals:
     seals = {}
     for segment, several in found.items():
         seals[segment] = max(several, key=lambda seal: seal.final)
-        if len({_without_the_end(seal) for seal in several}) > 1:
+        if len({seal.without_end() for seal in several}) > 1:
             breaks.append(f"{segment}: the lake has several seals of it that differ")
     return KnownSeals(seals, breaks)
-
-
-def _without_the_end(seal: Seal) -> Seal:
-    return replace(seal, final=False, signature="", key_id="")
 
 
 def line_digests(lake: Lake, segments: Iterable[str]) -> dict[str, list[list[str]]]:

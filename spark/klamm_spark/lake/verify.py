@@ -23,10 +23,11 @@ from klamm_spark.lake.log_check import check_log
 from klamm_spark.lake.proof import Kept, LakeProof, prove, stream_name
 from klamm_spark.lake.ranges import Ranges
 from klamm_spark.lake.rows import LakeRows, NodeBoot
+from klamm_spark.lake.seals import read_seals
 from klamm_spark.lake.sisters import check_sisters
 from klamm_spark.lake.tasks import Tasks
 from klamm_spark.settings.spark import Pipeline
-from klamm_spark.spool.chain import NodeFolder, line_readers, read_folder
+from klamm_spark.spool.chain import NodeFolder, read_folders, read_numbers
 from klamm_spark.spool.layout import node_folders, stream_mark
 from klamm_spark.spool.reader import require_spool, spool_of
 from klamm_spark.storage.filesystems import AnyPath, parse_location, path_of
@@ -129,15 +130,15 @@ def run(
     # Keep a folder as the caller gave it, for the messages.
     spool = place if isinstance(place, Path) else path_of(place)
     require_spool(spool)
-    # Read the spool first: segments that are sealed and shipped meanwhile must not look lost. If the lake has no key of
-    # this server, nothing of it has been shipped yet, because `ship` copies the key first.
-    readers = line_readers()
-    folders = [
-        read_folder(folder, keys_of(lake, folder.name, settings.key_ids, spool) or None, readers)
-        for folder in node_folders(spool)
-    ]
-    in_spool, reported = _numbers_in(folders)
+    # The spool first: segments that are sealed and shipped meanwhile must not look lost. Without any key, nothing of
+    # this server has been shipped yet: `ship` brings the first one into the lake.
+    folders = read_folders(
+        ((folder, keys_of(lake, folder.name, settings.key_ids, spool) or None) for folder in node_folders(spool)),
+        read_seals(lake).seals,
+    )
     proof = prove(LakeRows.read(lake, tasks), kept, settings.key_ids, settings.lake_id)
+    _add_unread(folders, proof.rows)
+    in_spool, reported = _numbers_in(folders)
     return _conclude(say, proof, in_spool, reported, folders, pinned=bool(settings.key_ids))
 
 
@@ -322,6 +323,26 @@ def _interrupted(events: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield f"{event['api_name']} of {named} by {client}, which a crash interrupted ({event['event_id']})"
     if len(events) > _LINES:
         yield "and more: klamm audit report counts them"
+
+
+def _add_unread(folders: Sequence[NodeFolder], rows: LakeRows) -> None:
+    """Add the numbers of segments of which only the bytes were looked at. Raises OSError."""
+    again = []
+    for folder in folders:
+        claimed = defaultdict[NodeBoot, list[tuple[int, int]]](list)
+        for path, seal in folder.unread:
+            if rows.are_bytes_of(seal):
+                claimed[NodeBoot(seal.node, seal.boot)].append((seal.first_seq, seal.last_seq))
+            else:
+                again.append((folder, path, seal))
+        for node_boot, pairs in claimed.items():
+            # The same lines have the same numbers, whatever a seal says.
+            there = Ranges(pairs) & rows.ranges.get(node_boot, Ranges())
+            folder.seqs += ((*node_boot, first, last) for first, last in there)
+    found = Tasks().run(read_numbers, [(path, seal) for _, path, seal in again])
+    for (folder, _, _), numbers in zip(again, found, strict=True):
+        folder.seqs += numbers.seqs
+        folder.sealed_gaps += numbers.gaps
 
 
 def _numbers_in(folders: Sequence[NodeFolder]) -> tuple[dict[NodeBoot, Ranges], ReportedGaps]:

@@ -10,10 +10,11 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple, TypeVar
 
 from klamm_spark.spool.compression import LineReader
 from klamm_spark.spool.layout import (
@@ -33,10 +34,12 @@ from klamm_spark.spool.layout import (
     sealed_segments,
     segment_files,
 )
-from klamm_spark.spool.numbers import gaps_in, numbers_of
+from klamm_spark.spool.numbers import Numbers, gaps_in, numbers_of
 from klamm_spark.spool.signatures import PublicKeys
 from klamm_spark.storage.filesystems import AnyPath, UnfitFileError, read_file
 
+T = TypeVar("T")
+R = TypeVar("R")
 _SHA256: Final = len(NO_CHAIN)
 _THREADS: Final = min(8, os.cpu_count() or 1)
 """The number of threads. Each holds an uncompressed segment in memory."""
@@ -46,13 +49,12 @@ _THREADS: Final = min(8, os.cpu_count() or 1)
 class NodeFolder:
     """The state of a node's folder, i.e. of one stream; `mark` is the stream's `stream_mark`.
 
-    `first` is the seal of the oldest existing segment. `ends` has the newest seal of each boot, and `open` the first
-    number of each boot's open segment. `gaps` are the `audit_gap` events in open segments, and `sealed_gaps` those in
-    segments that fit their seals. `seqs` are the numbers in all sealed segments, see `Numbers`. `breaks` has a sentence
-    for each break of the chain.
-
-    If signatures were checked, `signed` is the number of seals with a signature, `signed_by` the number of right
-    signatures by key, and `unsigned` the number of seals before the first one with a signature.
+    `first` is the seal of the oldest segment that exists. `ends` has the newest seal of each boot, `open` the first
+    sequence number of each boot's open segment. `gaps` are the `audit_gap` events in open segments, `sealed_gaps` those
+    in segments that are what their seals say, and `seqs` the numbers in all sealed ones, see `Numbers`. Both lack those
+    of the `unread` segments, which are elsewhere, too. `breaks` describes each break of the chain in a sentence.
+    `signed` are the seals with signatures, if these were checked, `signed_by` those of each key whose signatures are
+    right, `unsigned` the seals before the first one with a signature.
     """
 
     node: str
@@ -63,6 +65,7 @@ class NodeFolder:
     gaps: list[dict[str, Any]] = field(default_factory=list)
     sealed_gaps: list[dict[str, Any]] = field(default_factory=list)
     seqs: list[tuple[str, str, int, int]] = field(default_factory=list)
+    unread: list[tuple[AnyPath, Seal]] = field(default_factory=list)
     breaks: list[str] = field(default_factory=list)
     signed: int = 0
     signed_by: Counter[str] = field(default_factory=Counter)
@@ -74,12 +77,12 @@ class NodeFolder:
 
 
 class _Digest(NamedTuple):
-    """The SHA-256 and the content of a segment's lines. If they cannot be decompressed, it is that of no bytes."""
+    """SHA-256 and number of a segment's lines, uncompressed. If they cannot be decompressed, those of no bytes. Without
+    `numbers`, its bytes are what its seal says, and nothing else was looked at."""
 
     sha256: str
     events: int
-    seqs: list[tuple[str, str, int, int]]
-    gaps: list[dict[str, Any]]
+    numbers: Numbers | None
 
 
 class _Read(NamedTuple):
@@ -90,98 +93,161 @@ class _Read(NamedTuple):
     digests: list[tuple[AnyPath, _Digest]]
 
 
-def line_readers() -> list[LineReader]:
-    """Return readers for `read_folder`, which may be used for one folder after the other to save memory."""
-    return [LineReader() for _ in range(_THREADS)]
+def read_folder(folder: AnyPath, keys: PublicKeys | None = None) -> NodeFolder:
+    """Read and check every segment of one node, see `read_folders`."""
+    return read_folders([(folder, keys)])[0]
 
 
-def read_folder(folder: AnyPath, keys: PublicKeys | None = None, readers: list[LineReader] | None = None) -> NodeFolder:
-    """Read and check every segment of a folder. For `keys` see `SealChain`. It takes about a second per gigabyte."""
-    node, _, stream = folder.name.partition(NODE_END)
-    found = NodeFolder(node, STREAMS.get(stream or REQUESTS, ""))
-    # List seals first, then open segments, then sealed ones, so that a segment that is sealed meanwhile is found.
-    seals = {path.stem: path for path in segment_files(folder, SEAL_SUFFIX) if parse_name(path.name)}
-    for path in open_segments(folder):
-        name = parse_name(path.name)
-        if name is not None:
-            lines = _lines_of(path)
-            if lines:
-                found.open[name.boot] = max(name.first_seq, found.open.get(name.boot, 0))
-                found.gaps += gaps_in(lines)
-    segments: dict[str, list[AnyPath]] = defaultdict(list)
-    for path in sealed_segments(folder):
-        segments[path.name.partition(".")[0]].append(path)
+def read_folders(
+    folders: Iterable[tuple[AnyPath, PublicKeys | None]], elsewhere: Mapping[str, Seal] = MappingProxyType({})
+) -> list[NodeFolder]:
+    """Read and check every segment of nodes, each folder with its keys, see `SealChain`.
 
-    # Each thread takes a reader from the list, and gives it back.
-    free = line_readers() if readers is None else readers
+    Of segments that are `elsewhere` with these seals, only the bytes are looked at: `NodeFolder.unread`.
+    """
+    found = list[_Folder]()
+    # Each thread takes one, and gives it back.
+    free = [LineReader() for _ in range(_THREADS)]
 
-    def read(stem: str) -> _Read:
-        # Usually one file. More of them were added by others.
-        there = segments.get(stem, [])
+    def stems() -> Iterator[tuple[_Folder, str]]:
+        for folder, keys in folders:
+            found.append(_Folder(folder, keys))
+            yield from ((found[-1], stem) for stem in found[-1].stems())
+
+    def read(which: tuple[_Folder, str]) -> tuple[_Folder, _Read]:
+        folder, stem = which
+        reader = free.pop()
         try:
-            # The seal may have been written after the seals were listed.
-            seal = Seal.read(seals.get(stem) or there[0].with_name(f"{stem}{SEAL_SUFFIX}"))
+            return folder, folder.read(stem, reader, elsewhere.get(stem))
+        finally:
+            free.append(reader)
+
+    for folder, segment in _ahead(read, stems()):
+        folder.add(segment)
+    return [folder.end() for folder in found]
+
+
+class _Folder:
+    """A node's folder while it is read."""
+
+    def __init__(self, folder: AnyPath, keys: PublicKeys | None) -> None:
+        node, _, stream = folder.name.partition(NODE_END)
+        self._folder = folder
+        self._found = found = NodeFolder(node, STREAMS.get(stream or REQUESTS, ""))
+        self._chain = SealChain(found, keys)
+        # Seals first, then open and sealed segments: a segment that is sealed meanwhile is found in one of them.
+        self._seals = {path.stem: path for path in segment_files(folder, SEAL_SUFFIX) if parse_name(path.name)}
+        for path in open_segments(folder):
+            name = parse_name(path.name)
+            if name is not None:
+                lines = _lines_of(path)
+                if lines:
+                    found.open[name.boot] = max(name.first_seq, found.open.get(name.boot, 0))
+                    found.gaps += gaps_in(lines)
+        self._segments: dict[str, list[AnyPath]] = defaultdict(list)
+        for path in sealed_segments(folder):
+            self._segments[path.name.partition(".")[0]].append(path)
+
+    def stems(self) -> list[str]:
+        """Return the names of all segments, oldest first."""
+        return sorted(self._seals.keys() | self._segments.keys())
+
+    def read(self, stem: str, reader: LineReader, elsewhere: Seal | None) -> _Read:
+        """Read the files of a segment, on any thread."""
+        # One; others were put beside it.
+        there = self._segments.get(stem, [])
+        try:
+            # A seal may have come after the listing, with its segment.
+            seal = Seal.read(self._seals.get(stem) or there[0].with_name(f"{stem}{SEAL_SUFFIX}"))
         except (OSError, ValueError):
             return _Read(stem, None, [])
-        reader = free.pop()
-        digests = [(segment, _digest_of(segment, seal.size_bytes, reader)) for segment in there]
-        free.append(reader)
+        is_known = elsewhere is not None and seal.without_end() == elsewhere.without_end()
+        read = _bytes_of if is_known and seal.last_seq - seal.first_seq + 1 == seal.events else _digest_of
+        digests = [(segment, read(segment, seal, reader)) for segment in there]
         return _Read(stem, seal, [(segment, digest) for segment, digest in digests if digest is not None])
 
-    chain = SealChain(found, keys)
-    for stem, seal, digests in _ahead(read, sorted(seals.keys() | segments.keys())):
-        there = segments.get(stem, [])
-        if not there and _comes_late(folder, stem):
-            continue
+    def add(self, segment: _Read) -> None:
+        """Check the next segment."""
+        found, (stem, seal, digests) = self._found, segment
+        there = self._segments.get(stem, [])
+        if not there and _comes_late(self._folder, stem):
+            return
         if seal is None:
             found.breaks += (
-                f"{segment} was inserted, or its seal was removed: no seal can be read"
-                for segment in there
-                if segment.exists()
+                f"{path} was inserted, or its seal was removed: no seal can be read" for path in there if path.exists()
             )
-            continue
-        for segment, digest in digests:
-            found.seqs += digest.seqs
+            return
+        for path, digest in digests:
             found.first = found.first or seal
-            changes = [f"{segment} was changed: {change}" for change in _changes(digest, seal)]
+            changes = [f"{path} was changed: {change}" for change in _changes(digest, seal)]
             found.breaks += changes
-            # Only from unchanged segments: an attacker can put any file into the spool.
-            found.sealed_gaps += () if changes else digest.gaps
+            if digest.numbers is None:
+                found.unread.append((path, seal))
+                continue
+            found.seqs += digest.numbers.seqs
+            # Who can write to the spool can put any file there.
+            found.sealed_gaps += () if changes else digest.numbers.gaps
         if not digests and found.first is not None:
-            found.breaks.append(f"{folder / stem} was removed: only its seal exists")
-        chain.add(str(folder / stem), stem, seal)
-    chain.end()
-    return found
+            found.breaks.append(f"{self._folder / stem} was removed: only its seal exists")
+        self._chain.add(str(self._folder / stem), stem, seal)
+
+    def end(self) -> NodeFolder:
+        """Return what was found."""
+        self._chain.end()
+        return self._found
 
 
-def _ahead(read: Callable[[str], _Read], stems: Iterable[str]) -> Iterator[_Read]:
-    """Yield the results in order. A few threads read ahead."""
-    waiting = deque[Future[_Read]]()
+def _ahead(read: Callable[[T], R], parts: Iterable[T]) -> Iterator[R]:
+    """Yield the results in order, while a few threads read ahead."""
+    waiting = deque[Future[R]]()
     with ThreadPoolExecutor(_THREADS) as pool:
-        for stem in stems:
-            waiting.append(pool.submit(read, stem))
+        for part in parts:
+            waiting.append(pool.submit(read, part))
             if len(waiting) > _THREADS:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
 
 
-def _digest_of(segment: AnyPath, size_bytes: int, reader: LineReader) -> _Digest | None:
-    found, seqs, gaps, events = hashlib.sha256(), list[tuple[str, str, int, int]](), list[dict[str, Any]](), 0
+def _bytes_of(segment: AnyPath, seal: Seal, reader: LineReader) -> _Digest | None:
+    """Return what `_digest_of` does, without numbers if the segment is what its seal says."""
     try:
-        # In pieces, so that a piece is still in the processor's cache when its numbers are read.
-        for piece in reader.pieces(read_file(segment), segment.suffix, size_bytes):
+        content = reader.content(read_file(segment), segment.suffix, seal.size_bytes)
+        if hashlib.sha256(content).hexdigest() == seal.sha256:
+            return _Digest(seal.sha256, seal.events, None)
+    except (OSError, ValueError):
+        # The next says what it is.
+        pass
+    return _digest_of(segment, seal, reader)
+
+
+def _digest_of(segment: AnyPath, seal: Seal, reader: LineReader) -> _Digest | None:
+    """Return what a file has; None if it is gone. Raises OSError."""
+    found, seqs, gaps, lines = hashlib.sha256(), list[tuple[str, str, int, int]](), list[dict[str, Any]](), 0
+    try:
+        # Each piece is still in the processor's cache when its numbers are read.
+        for piece in reader.pieces(read_file(segment), segment.suffix, seal.size_bytes):
             found.update(piece)
             numbers = numbers_of(piece)
             seqs += numbers.seqs
             gaps += numbers.gaps
-            events += numbers.lines
+            lines += numbers.lines
     except FileNotFoundError:
         return None
     except (ValueError, UnfitFileError):
         # The segment cannot be decompressed, so there was no piece.
         pass
-    return _Digest(found.hexdigest(), events, seqs, gaps)
+    return _Digest(found.hexdigest(), lines, Numbers(seqs, gaps, lines))
+
+
+def read_numbers(which: tuple[AnyPath, Seal]) -> Numbers:
+    """Return the numbers of a segment of `NodeFolder.unread`; if it has gone since, those that its seal says. Raises
+    OSError."""
+    segment, seal = which
+    digest = _digest_of(segment, seal, LineReader())
+    if digest is None or digest.numbers is None or digest.sha256 != seal.sha256:
+        return Numbers([(seal.node, seal.boot, seal.first_seq, seal.last_seq)], [], seal.events)
+    return digest.numbers
 
 
 class SealChain:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import mmap
 from collections.abc import Iterator
 from typing import Any, Final
@@ -75,8 +74,12 @@ class LineReader:
 
         The arguments are those of `decompress`. It raises the same ValueError, before the first piece.
         """
+        return _pieces(self.content(data, suffix, size_bytes))
+
+    def content(self, data: bytes, suffix: str, size_bytes: int = MOST_BYTES) -> memoryview:
+        """Return what `decompress` does, as it is in memory until the next call."""
         if not is_compressed(suffix):
-            return _pieces(io.BytesIO(data), len(data))
+            return memoryview(data)
         import cramjam
 
         codec: Any = cramjam.zstd if suffix == ".zst" else cramjam.gzip
@@ -93,15 +96,14 @@ class LineReader:
             if str(error) != _FULL:
                 raise ValueError(str(error)) from error
             raise ValueError(f"it unpacks to more than {most_bytes:,} bytes") from error
-        return _pieces(buffer, count)
+        return memoryview(buffer)[:count]
 
 
-def _pieces(content: Any, size_bytes: int) -> Iterator[bytes]:
+def _pieces(content: memoryview) -> Iterator[bytes]:
     done, piece_bytes = 0, _PIECE_BYTES
-    while done < size_bytes:
-        content.seek(done)
-        piece = content.read(min(piece_bytes, size_bytes - done))
-        end = len(piece) if done + len(piece) == size_bytes else piece.rfind(b"\n") + 1
+    while done < len(content):
+        piece = bytes(content[done : done + piece_bytes])
+        end = len(piece) if done + len(piece) == len(content) else piece.rfind(b"\n") + 1
         if end:
             yield piece[:end]
             done, piece_bytes = done + end, _PIECE_BYTES

@@ -42,7 +42,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar, cast
@@ -168,6 +168,10 @@ class Seal:
         """Return the file's content."""
         values = {name: value for name, value in asdict(self).items() if value or name not in _OPTIONAL}
         return json.dumps(values, separators=(",", ":")).encode() + b"\n"
+
+    def without_end(self) -> Seal:
+        """Return what stays when the server marks it as the last one of its boot."""
+        return replace(self, final=False, signature="", key_id="")
 
     @staticmethod
     def read(path: AnyPath) -> Seal:
