@@ -175,10 +175,10 @@ def packed_batches_of(parquet: pq.ParquetFile, **which: Any) -> Iterator[pa.Reco
     """
     with _named():
         for batch in _packed_batches(parquet, **which):
-            # klamm writes no larger batch. Check it before it is split, because splitting a huge batch would take for
-            # ever.
-            _check_size(batch, _packed_bytes(batch))
-            yield from _parts(batch)
+            # No file of klamm has more; to read it in parts would take for ever.
+            text_bytes = _packed_bytes(batch)
+            _check_size(batch, text_bytes)
+            yield from _parts(batch, text_bytes)
 
 
 def whole_batches_of(parquet: pq.ParquetFile, **which: Any) -> Iterator[pa.RecordBatch]:
@@ -223,17 +223,17 @@ def _rows_at_once(group: pq.RowGroupMetaData) -> int:
     return max(1, min(_ROWS, fitting))
 
 
-def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a batch in parts of at most `_BATCH_BYTES`, or of one row."""
+def _parts(batch: pa.RecordBatch, text_bytes: int) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a batch, whose texts have so many bytes, in parts of at most `_BATCH_BYTES`, or of one row."""
     import pyarrow as pa
 
-    waiting = [batch]
+    waiting = [(batch, text_bytes)]
     while waiting:
-        part = waiting.pop()
-        size_bytes = _packed_bytes(part) + _ITEM_BYTES * sum(map(_items, part.columns))
+        part, text_bytes = waiting.pop()
+        size_bytes = text_bytes + _ITEM_BYTES * sum(map(_items, part.columns))
         if size_bytes > _BATCH_BYTES and len(part) > 1:
             half = len(part) // 2
-            waiting += [part.slice(half), part.slice(0, half)]
+            waiting += [(each, _packed_bytes(each)) for each in (part.slice(half), part.slice(0, half))]
             continue
         _check_size(part, size_bytes)
         # `take` copies the rows. A cast of a slice would unpack the whole list that the slice belongs to.
