@@ -19,7 +19,7 @@ class Pending:
 
 
 LATER: Final[Pending] = Pending("LATER")
-"""The result of `context.later()`: any thread will call `context.respond(...)`; the connection waits for that."""
+"""The result of `context.later()`: any thread will call `context.respond(...)`; the connection waits for this call."""
 
 NO_RESPONSE: Final[Pending] = Pending("NO_RESPONSE")
 """The result for a request without an answer (Produce with acks=0); the connection's next request may start."""
