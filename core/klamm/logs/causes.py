@@ -6,7 +6,7 @@ import traceback
 from pathlib import Path
 from typing import Final
 
-# Frames in these files are skipped: the core, and Python's import of modules. The error is not in them.
+# Frames in the core and in Python's import of modules are skipped, because a plugin's error is in other files.
 _OTHERS: Final = ("<frozen", f"{Path(__file__).parents[1]}/", f"{Path(traceback.__file__).parent}/importlib/")
 
 
