@@ -370,8 +370,8 @@ class SimulatedServer:
     def restart(self, *, kill: bool = False) -> None:
         """Stop the server, and start it again with its data. Its connections end: call `connect` again.
 
-        With `kill`, it ends between two steps, as by `kill -9`: requests are not finished, and what it has only in
-        memory is lost. Raises `klamm.server.server.StartError`.
+        With `kill`, the server ends between two steps, as by `kill -9`: requests are not finished, and data that are
+        only in memory are lost. Raises `klamm.server.server.StartError`.
         """
         for client in self._clients:
             client.close()
