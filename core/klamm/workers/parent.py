@@ -273,7 +273,7 @@ class Parent:
     # ---- actions of a reload
 
     def reload(self) -> None:
-        """Reload the configuration in all workers, at SIGHUP. If a start or a reload is under way, this follows it."""
+        """Reload the configuration in all workers, at SIGHUP, or after the end of a running start or reload."""
         if self._reloading.under_way or not self._supervisor.served or self._supervisor.stopping:
             self._reload_again = True
             return
