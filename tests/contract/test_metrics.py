@@ -252,7 +252,8 @@ def test_metrics_name_the_client_that_uses_most_time_even_if_another_sends_more(
     assert eventually(lambda: metric(server, closed) == {(("listener", "default"),): 2})
     (key, still_s) = only(scrape(server), "klamm_client_handlerseconds_total")
     assert key[1] == "client_id=heavy"
-    assert still_s == handler_s
+    # The handler's thread may have noted its end only after the first look.
+    assert still_s >= handler_s
 
 
 def only(seen, name):

@@ -20,21 +20,18 @@ _PAUSE_S: Final = 0.1
 
 
 class _BusyMeter:
-    """The busy time of one handler thread, which only that thread writes.
+    """The busy time of one handler thread, which only that thread writes."""
 
-    `since_ns` is the start of the thread's current request.
-    """
-
-    __slots__ = ("busy_ns", "since_ns")
+    __slots__ = ("times_ns",)
 
     def __init__(self) -> None:
-        self.busy_ns = 0
-        self.since_ns = 0
+        # The time of all ended requests, and the start of the current one or 0. They change together, because any
+        # thread may read them.
+        self.times_ns = (0, 0)
 
     def busy_ns_until(self, now_ns: int) -> int:
-        # This is an estimate: a request that ends between the two reads counts twice, in this result alone.
-        since_ns = self.since_ns
-        return self.busy_ns + (max(0, now_ns - since_ns) if since_ns else 0)
+        busy_ns, since_ns = self.times_ns
+        return busy_ns + (max(0, now_ns - since_ns) if since_ns else 0)
 
 
 class KafkaRequestHandlerPool:
@@ -117,7 +114,9 @@ class KafkaRequestHandlerPool:
         return True
 
     def _handle(self, request: RequestContext, meter: _BusyMeter) -> None:
-        start_ns = meter.since_ns = self._clock.monotonic_ns()
+        start_ns = self._clock.monotonic_ns()
+        before_ns, _ = meter.times_ns
+        meter.times_ns = before_ns, start_ns
         end_ns = 0
         try:
             pending = pending_of(request)
@@ -125,8 +124,7 @@ class KafkaRequestHandlerPool:
                 end_ns = pending.owner.run_queued(pending)
         finally:
             busy_ns = (end_ns or self._clock.monotonic_ns()) - start_ns
-            meter.since_ns = 0
-            meter.busy_ns += busy_ns
+            meter.times_ns = before_ns + busy_ns, 0
             self._channel.handled(request, busy_ns)
 
     def _loop(self, meter: _BusyMeter) -> None:
@@ -155,5 +153,5 @@ class KafkaRequestHandlerPool:
             if len(self._threads) <= self._target:
                 return False
             del self._threads[meter]
-            self._stopped_busy_ns += meter.busy_ns
+            self._stopped_busy_ns += meter.times_ns[0]
             return True
