@@ -135,6 +135,19 @@ def connections(services: ServerServices) -> dict[str, Any]:
     return found | {"connections": rows[:_SHOWN_CONNECTIONS], "count": len(rows)}
 
 
+def _limits(services: ServerServices) -> list[dict[str, Any]] | None:
+    """Return the stages that limit the server now, as `klamm explain` finds them, the worst first.
+
+    None if that is not known: without the extension `prometheus`, and before the second look.
+    """
+    explainer = services.shared.find("klamm.explainer")
+    try:
+        found: list[dict[str, Any]] | None = None if explainer is None else explainer.findings()
+    except TimeoutError:
+        return None
+    return found
+
+
 def _certificates(services: ServerServices) -> list[dict[str, Any]]:
     """Return the certificates, trust stores and revocation lists of all listeners. The first to expire comes first."""
     rows: list[dict[str, Any]] = [
