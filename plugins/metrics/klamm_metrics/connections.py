@@ -10,12 +10,11 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
-from rich.console import Console
 from rich.table import Table
 
 from klamm_metrics.rates import Row, unanswered_line, with_rates
 from klamm_metrics.running_server import RunningServer, UnreachableError, add_server_arguments, find
-from klamm_metrics.words import plain, short_bytes, short_number
+from klamm_metrics.words import plain, short_bytes, short_number, terminal
 
 SORTS: Final = {
     "time": lambda row: row["processor_share"] + row["handler_share"],
@@ -28,7 +27,6 @@ SORTS: Final = {
     "age": lambda row: row["age_ms"],
     "quiet": lambda row: row["quiet_ms"],
 }
-_PIPE_COLUMNS: Final = 240
 _FILTERS: Final = (
     "client_id, client_address, principal, listener, processor, software, state, mute_state, waits_for, api"
 )
@@ -57,8 +55,7 @@ def main(arguments: list[str]) -> int:
     if options.json:
         print(json.dumps({**seen, "connections": rows}, indent=1))
     else:
-        # A pipe has no width, so each connection gets one line.
-        console = Console() if sys.stdout.isatty() else Console(width=_PIPE_COLUMNS)
+        console = terminal()
         if rows:
             console.print(table(rows))
         else:

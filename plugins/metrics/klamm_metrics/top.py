@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -18,7 +18,7 @@ from klamm_metrics.limiting_stages import findings
 from klamm_metrics.rates import Row, with_rates
 from klamm_metrics.running_server import RunningServer, UnreachableError, add_server_arguments, find
 from klamm_metrics.snapshot import Difference, Snapshot
-from klamm_metrics.words import plain, printable, short_bytes, short_number
+from klamm_metrics.words import plain, printable, short_bytes, short_number, terminal
 
 _ROWS: Final = 12
 _BAR: Final = 10
@@ -66,7 +66,7 @@ def _once(server: RunningServer, interval_s: float) -> int:
     first, earlier = fetch(server), _look(server)
     time.sleep(interval_s)
     seen = Difference(fetch(server), first)
-    Console().print(frame(seen, server.metrics_url, _rated(_look(server), earlier, seen)))
+    terminal().print(frame(seen, server.metrics_url, _rated(_look(server), earlier, seen)))
     return 0
 
 

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import sys
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.text import Text
+
+
+_PIPE_COLUMNS: Final = 240
+
+
+def terminal() -> Console:
+    """Return what prints on standard output. A pipe has no width, so a long row gets one line there."""
+    from rich.console import Console
+
+    return Console() if sys.stdout.isatty() else Console(width=_PIPE_COLUMNS)
 
 
 def printable(text: str) -> str:

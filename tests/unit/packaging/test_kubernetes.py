@@ -33,6 +33,12 @@ def test_its_probes_ask_for_pages_that_exist():
     assert set(probes.values()) <= pages.keys()
 
 
+def test_the_page_says_of_all_resources_that_they_are_valid():
+    page = " ".join((ROOT / "docs" / "production.md").read_text(encoding="utf-8").split())
+    count = len(re.findall(r"^kind:", MANIFESTS, re.MULTILINE))
+    assert f"{count} resources found in 1 file - Valid: {count}, Invalid: 0" in page
+
+
 def test_it_runs_as_the_user_of_the_container():
     container = (ROOT / "containers" / "Containerfile").read_text(encoding="utf-8")
     (user,) = re.findall(r"^USER (\d+):", container, re.MULTILINE)
