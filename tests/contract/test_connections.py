@@ -2,6 +2,7 @@
 
 import json
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -11,6 +12,7 @@ from klamm.wire.messages.heartbeat import HeartbeatRequest
 from klamm.wire.messages.metadata import MetadataRequest
 from klamm_metrics.connections import empty_line, main
 from klamm_metrics.rates import with_rates
+from klamm_metrics.running_server import find
 from tests.contract.api_sets import Plugin
 from tests.waiting import wait_until
 
@@ -220,7 +222,26 @@ def test_rates_of_a_connection_that_the_first_sample_lacks_are_0_unless_it_is_ne
     assert (old["processor_share"], new["requests_per_s"]) == (0, 3_600_000)
 
 
-def test_a_reload_reads_the_token_again_and_keeps_the_old_one_on_failure(start, run, tmp_path):
+def test_other_settings_of_the_exporter_are_used_from_a_reload_on(start, run, tmp_path):
+    server = start()
+    (exporter,) = server.server.extensions
+    (tmp_path / "another").write_text("another")
+    names = ("klamm_processor_*",)
+    other = replace(exporter.settings, token_file=tmp_path / "another", include=names, process=False, labels={"a": "b"})
+    assert exporter.reconfigure(other) is True
+    assert run(server)[0] == 1
+    assert run(server, token="another")[0] == 0
+    text = find("{}:{}".format(*exporter.address))
+    lines = [line for line in text.read(text.metrics_url).splitlines() if not line.startswith("#")]
+    assert {line.startswith("klamm_processor_") and 'a="b"' in line for line in lines} == {True}
+    missing = replace(other, token_file=tmp_path / "missing", include=("*",))
+    with pytest.raises(OSError, match="missing"):
+        exporter.reconfigure(missing)
+    assert exporter.settings == other
+    assert run(server, token="another")[0] == 0
+
+
+def test_a_reload_reads_the_token_again_and_keeps_the_old_one_if_it_cannot(start, run, tmp_path):
     server = start()
     (tmp_path / "token").write_text("another\n")
     (exporter,) = server.server.extensions

@@ -314,6 +314,20 @@ def test_a_reload_without_changes_keeps_the_processes_and_their_connections(serv
     assert serving.end(signal.SIGINT) == 0
 
 
+def test_a_reload_gives_the_parents_exporter_other_settings(serve):
+    serving = serve()
+    before = serving.workers()
+    serving.file.write_text(
+        ECHO.replace('bind = "127.0.0.1:0"\n', 'bind = "127.0.0.1:0"\nlabels = { site = "a" }\n', 1)
+    )
+    serving.process.send_signal(signal.SIGHUP)
+    serving.wait_for_line("reload: done")
+    assert "klamm: reload: [prometheus] labels has changed and is applied" in serving.lines
+    assert 'site="a"' in serving.page("/metrics")[1]
+    assert serving.workers() == before
+    assert serving.end() == 0
+
+
 @pytest.mark.slow
 def test_workers_that_crash_repeatedly_end_the_server_with_an_error(serve):
     serving = serve(ECHO.replace("workers = 3", "workers = 2"))

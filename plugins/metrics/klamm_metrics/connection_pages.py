@@ -27,19 +27,20 @@ class ConnectionPages:
 
     def __init__(self, server: ServerServices, token_file: Path | None) -> None:
         self._server = server
-        self._token_file = token_file
-        self._token: bytes | None = None
-        self.reload()
+        self.use(token_file)
         self.pages = {"/connections": self._look}
         self.actions = {"/connections/close": self._close, "/connections/move": self._move}
 
     def reload(self) -> None:
-        """Read the token. Raises OSError, and then keeps the old token."""
-        file = self._token_file
-        token = file.read_text(encoding="utf-8").strip().encode() if file is not None else None
+        """Read the token. If it raises OSError, the old token stays."""
+        self.use(self._token_file)
+
+    def use(self, file: Path | None) -> None:
+        """Read the token from another file. If it raises OSError, the old token stays."""
+        token: bytes | None = file.read_text(encoding="utf-8").strip().encode() if file is not None else None
         if token == b"":
             raise OSError(f"the token file {file} is empty")
-        self._token = token
+        self._token_file, self._token = file, token
 
     def _look(self, request: Request) -> Page:
         if self._token is not None and not self._has_token(request):

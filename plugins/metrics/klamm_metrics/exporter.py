@@ -39,6 +39,8 @@ class PrometheusExporter(ServerExtension):
     So a slow start or stop can be observed.
     """
 
+    live_keys = frozenset({"token_file", "include", "exclude", "labels", "process"})
+
     def __init__(self, settings: PrometheusSettings) -> None:
         super().__init__(settings)
         self._state = ServerState.STARTING
@@ -56,11 +58,7 @@ class PrometheusExporter(ServerExtension):
         """
         settings: PrometheusSettings = self.settings
         self._services = server
-        registry = CollectorRegistry()
-        registry.register(RegistryCollector(server.metrics, settings.include, settings.exclude, settings.labels))
-        if settings.process:
-            ProcessCollector(registry=registry)
-        self._registry = registry
+        self._registry = self._registry_of(settings)
         connections = self._connections = ConnectionPages(server, settings.token_file)
         pages = {
             "/metrics": self._metrics,
@@ -74,9 +72,23 @@ class PrometheusExporter(ServerExtension):
         # Extensions open in the order of the file, so others look for it when they are asked.
         server.shared.once(EXPLAINER, lambda: Explainer(server))
 
+    def _registry_of(self, settings: PrometheusSettings) -> CollectorRegistry:
+        registry = CollectorRegistry()
+        metrics = self._services.metrics
+        registry.register(RegistryCollector(metrics, settings.include, settings.exclude, settings.labels))
+        if settings.process:
+            ProcessCollector(registry=registry)
+        return registry
+
     def reload(self) -> None:
         """Read the token again."""
         self._connections.reload()
+
+    def reconfigure(self, settings: PrometheusSettings) -> bool:
+        """Use all settings but the address from the next page on. Raises OSError if the token cannot be read."""
+        self._connections.use(settings.token_file)
+        self.settings, self._registry = settings, self._registry_of(settings)
+        return True
 
     def _metrics(self, request: Request) -> Page:
         # Render the whole text before sending any of it, so that a slow reader does not hold the lock.

@@ -67,8 +67,11 @@ SERVER = "at the next start: a server makes its folders, queues and handler thre
         ("num.partitions = 1", "num.partitions = 2", [f"[broker] num.partitions: takes effect {PART}"]),
         (
             "[broker]",
-            "[prometheus]\nprocess = false\n[broker]",
-            [f"[prometheus] process: takes effect {PART}"],
+            '[prometheus]\nprocess = false\nbind = "127.0.0.1:9405"\n[broker]',
+            [
+                "[prometheus] process: takes effect now, if the part accepts the values",
+                f"[prometheus] bind: takes effect {PART}",
+            ],
         ),
         (
             "[broker]",
@@ -132,9 +135,9 @@ def test_what_only_a_new_process_can_apply_replaces_the_workers(tmp_path, capsys
         f"[server] queued_max_requests: {replaced}",
         f"[listeners.a] max_connection_age_ms: {replaced}",
     ]
-    after.write_text(text + "[prometheus]\nprocess = false\n")
+    after.write_text(text + '[prometheus]\nbind = "127.0.0.1:9405"\n')
     assert main(["diff", str(before), str(after)]) == 1
-    assert capsys.readouterr().out == f"[prometheus] process: takes effect {PART}\n"
+    assert capsys.readouterr().out == f"[prometheus] bind: takes effect {PART}\n"
 
 
 @pytest.mark.parametrize(
