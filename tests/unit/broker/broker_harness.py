@@ -1,4 +1,4 @@
-"""A broker without a network: requests and responses go through the wire format; the clock is manual."""
+"""A broker without a network, for unit tests: requests and responses pass the wire format, and the clock is manual."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ from klamm_broker.broker_settings import BrokerSettings
 
 
 class Reply:
-    """What became of one request. Also the responder that the broker answers to."""
+    """The outcome of a request. It is also the responder that the broker answers."""
 
     def __init__(self, module: Any, request: Any, version: int) -> None:
         self._module = module
         self._request = request
         self._version = version
         self.change: Callable[[Any], Any] = lambda response: response
-        """What filters make of the answer."""
+        """The response after the filters."""
         self.answers: list[Any] = []
         self.no_response = False
         self.closed: str | None = None
 
     def settle(self, outcome: Any) -> None:
-        """Take what a handler returned or raised."""
+        """Use the value that a handler has returned, or its exception."""
         if outcome is LATER:
             return
         if outcome is NO_RESPONSE:
@@ -69,18 +69,18 @@ class Reply:
 
     @property
     def pending(self) -> bool:
-        """Whether the answer is still to come."""
+        """True if there is no response yet."""
         return not self.answers and not self.no_response and self.closed is None
 
     @property
     def response(self) -> Any:
-        """The one answer, decoded."""
+        """The only response, decoded."""
         assert len(self.answers) == 1, "not answered"
         return self.answers[0]
 
 
 class BrokerHarness:
-    """One data directory, and the broker that is open on it."""
+    """A data directory, and the broker that is open on it."""
 
     def __init__(self, data_dir: Path) -> None:
         self.data_dir = data_dir
@@ -102,7 +102,7 @@ class BrokerHarness:
         return self.broker
 
     def make_broker(self, settings: BrokerSettings) -> Broker:
-        """A broker that is not open yet."""
+        """Return a broker that is not open yet."""
         return Broker(settings)
 
     def server_context(self) -> ServerContext:
@@ -121,19 +121,19 @@ class BrokerHarness:
         return next(self._random).to_bytes(count, "big")
 
     def reopen(self, **settings: Any) -> Broker:
-        """Stop in good order and start again, as a new process would."""
+        """Stop in order and start again, like a new process."""
         self.broker.close()
         self.listener.services = ServerServices(self.clock)
         return self.open(**settings)
 
     def advance_ms(self, milliseconds: float) -> None:
-        """Let time pass, and what is due happen."""
+        """Let time pass, and run everything that is due."""
         self.clock.advance_ms(milliseconds)
         self.scheduler.run_due()
         self.broker.maintenance.run_due()
 
     def send(self, request: Any, version: int, client_id: str = "test-client") -> Reply:
-        """Hand a request to its handler, through the wire format, and see what happens at once."""
+        """Pass a request to its handler through the wire format. Return the outcome at once."""
         handler = self._handlers[request.API_KEY]
         assert handler.min_version <= version <= handler.max_version
         module = handler.module
@@ -147,26 +147,26 @@ class BrokerHarness:
         return reply
 
     def handle(self, handler: ApiHandler, request: Any, context: RequestContext, reply: Reply) -> Any:
-        """What the handler returns."""
+        """Return the handler's return value."""
         return handler.handle(request, context)
 
     def context(self, reply: Reply, api_key: int, version: int, client_id: str = "test-client") -> RequestContext:
-        """A request's context on a connection of its own."""
+        """Return the context of a request on a connection of its own."""
         address = Address("127.0.0.1", 40_000)
         connection = ConnectionContext("test", self.listener, self.listener.bound, address, self.principal)
         return RequestContext(connection, reply, api_key, version, 1, client_id)
 
     def call(self, request: Any, version: int, client_id: str = "test-client") -> Any:
-        """The response to a request that is answered at once, or by what is scheduled for now."""
+        """Return the response of a request that is answered at once, or by tasks that are due now."""
         reply = self.send(request, version, client_id)
         if reply.pending:
             self.scheduler.run_due()
         return reply.response
 
-    # What most tests need
+    # Methods that most tests use
 
     def create_topic(self, name: str, partitions: int = 1, **configs: str) -> bytes:
-        """Create a topic by request; its id. Underscores in the names of configs stand for dots."""
+        """Create a topic with a request. Return its id. Underscores in the names of configs stand for dots."""
         response = self.call(
             create_topics.CreateTopicsRequest(
                 [
@@ -189,11 +189,11 @@ class BrokerHarness:
         return topic_id
 
     def produce(self, topic: str, *values: bytes, partition: int = 0, acks: int = -1, **batch: Any) -> Any:
-        """Append one batch with these values; the partition's response."""
+        """Append one batch with these values. Return the partition's response."""
         return self.produce_batches(topic, records(*values, **batch), partition=partition, acks=acks)
 
     def produce_batches(self, topic: str, batches: bytes | None, *, partition: int = 0, acks: int = -1) -> Any:
-        """Append these bytes; the partition's response."""
+        """Append these bytes. Return the partition's response."""
         data = produce.PartitionProduceData(partition, batches)
         response = self.call(
             produce.ProduceRequest(None, acks, 1000, [produce.TopicProduceData(topic, partition_data=[data])]), 9
@@ -201,13 +201,13 @@ class BrokerHarness:
         return response.responses[0].partition_responses[0]
 
     def fetch(self, topic: str, offset: int = 0, partition: int = 0) -> Any:
-        """What a fetch without waiting finds; the partition's data."""
+        """Fetch without waiting. Return the partition's data."""
         response = self.call(fetch_request(topic, (partition, offset)), 12)
         return response.responses[0].partitions[0]
 
 
 def records(*values: bytes, **batch: Any) -> bytes:
-    """One batch; see `encode_batch`."""
+    """Return one batch; see `encode_batch`."""
     return bytes(encode_batch([Record(value=value, timestamp_ms=1_700_000_000_000) for value in values], **batch))
 
 
@@ -219,7 +219,7 @@ def fetch_request(
     partition_max_bytes: int = 1 << 20,
     **fields: Any,
 ) -> fetch.FetchRequest:
-    """A request for `(partition, offset)` pairs of one topic, by its name or by its id."""
+    """Return a request for `(partition, offset)` pairs of one topic, by its name or by its id."""
     partitions = [
         fetch.FetchPartition(partition, fetch_offset=offset, partition_max_bytes=partition_max_bytes)
         for partition, offset in offsets

@@ -12,7 +12,7 @@ from tests.unit.broker.broker_harness import BrokerHarness
 
 @pytest.fixture
 def harness(tmp_path: Path) -> Iterator[BrokerHarness]:
-    """A broker with default settings on an empty directory."""
+    """Yield a broker with default settings on an empty directory."""
     harness = BrokerHarness(tmp_path)
     harness.open()
     yield harness

@@ -1,4 +1,4 @@
-"""Configs that a group cannot have, with what Kafka 4.4 says of them."""
+"""Invalid configs of groups, with the error messages of Kafka 4.4."""
 
 from __future__ import annotations
 
@@ -76,4 +76,4 @@ GROUP_CONFIG_ERRORS: Final = (
     ),
     ("no.such.config", "2", "Unknown group config name: no.such.config"),
 )
-"""Name, value, message."""
+"""Name, value and message."""

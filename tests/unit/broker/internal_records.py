@@ -1,4 +1,4 @@
-"""Reads what the records of an internal topic show: the last one of each key counts, as after a compaction."""
+"""Reads the records of an internal topic. Only the last record of each key counts, as after a compaction."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MODULES: Final = {
 
 
 class Shown(NamedTuple):
-    """A record: the names of its type, the fields of its key, the version of its value, and its fields."""
+    """A record: the name of its type, the fields of its key, the version of its value, and the value's fields."""
 
     kind: str
     key: tuple[Any, ...]
@@ -41,7 +41,7 @@ class Shown(NamedTuple):
 
 
 def raw_records(harness: BrokerHarness, topic: str) -> list[tuple[int, bytes, bytes | None]]:
-    """Return partition, key and value of all records in a topic, without making directories."""
+    """Return partition, key and value of all records of a topic. Make no directories."""
     found: list[tuple[int, bytes, bytes | None]] = []
     opened = harness.broker.topics.get(topic)
     assert opened is not None
@@ -59,7 +59,7 @@ def raw_records(harness: BrokerHarness, topic: str) -> list[tuple[int, bytes, by
 
 
 def decoded(topic: str, key: bytes, value: bytes | None) -> Shown:
-    """Read a record of a topic, and hold it against what it is written as."""
+    """Decode a record of a topic, and check that encoding gives the same bytes."""
     (record_type,) = unpack_from(">h", key)
     module = MODULES[topic][record_type]
     kind = module.__name__.rpartition(".")[2]
@@ -84,7 +84,7 @@ def plain(value: Any) -> Any:
 
 
 def shown(harness: BrokerHarness, topic: str = "__consumer_offsets") -> dict[tuple[str, tuple[Any, ...]], Shown]:
-    """Return what a topic shows once it has caught up, by kind and key, without what is gone."""
+    """Return the records that a topic shows once it is up to date, by kind and key, without deleted ones."""
     harness.broker.internal_topics.catch_up()
     last = {key: value for _partition, key, value in raw_records(harness, topic)}
     records = [decoded(topic, key, value) for key, value in last.items() if value is not None]

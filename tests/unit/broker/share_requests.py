@@ -1,4 +1,4 @@
-"""Requests of share groups, with the permissions that let them pass."""
+"""Requests of share groups, with the rules that allow them."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ OF_GROUPS: dict[str, tuple[Any, int, tuple[str, ...]]] = {
     "AlterShareGroupOffsets": (ALTER, 0, ("allow User:* READ group:so", "allow User:* READ topic:t")),
     "DeleteShareGroupOffsets": (DELETE, 0, ("allow User:* DELETE group:so", "allow User:* READ topic:t")),
 }
-"""Request, version and rules by API. Without the rules the group is denied."""
+"""Request, version and rules, by API. Without the rules the group is denied."""
 
 
 def of_session(topic_id: bytes) -> dict[str, Any]:
-    """The requests of a share session by API: they name topics by id."""
+    """Return the requests of a share session by API. They name topics by id."""
     acknowledged = AcknowledgePartition(0, [AcknowledgementBatch(0, 0, [1])])
     return {
         "ShareFetch": ShareFetchRequest("sh", "m", 0, topics=[FetchTopic(topic_id, [FetchPartition(0)])]),

@@ -1,4 +1,4 @@
-"""Requests that leave as much behind as each API can, and why the other APIs leave nothing.
+"""Requests that leave as much data behind as each API can, and reasons why other APIs leave nothing.
 
 Each API of the broker is either in `GENERATORS` or in `LEAVES_NOTHING`.
 """
@@ -63,11 +63,11 @@ _LONG: Final = "x" * 30_000
 _NAMES: Final = [f"{number:0249}" for number in range(300)]
 
 Generator: TypeAlias = Callable[[BrokerHarness, int], object]
-"""Sends the n-th request of a client that wants to leave behind as much as it can."""
+"""A function that sends the n-th request of a client that tries to leave behind as much as possible."""
 
 
 def ask(harness: BrokerHarness, request: Any, version: int) -> Any:
-    """The answer to a request, once it is durable; None if there is none yet."""
+    """Return the response to a request once it is durable; None if there is none yet."""
     reply = harness.send(request, version)
     if reply.pending:
         harness.scheduler.run_due()
@@ -81,7 +81,7 @@ def _name(number: int) -> str:
 
 
 def produce(harness: BrokerHarness, number: int) -> object:
-    """With a producer id of its own for each partition."""
+    """Produce with another producer id for each partition."""
     data = [
         PartitionProduceData(index, records(b"x", producer_id=1_000_000 + number, producer_epoch=0, base_sequence=0))
         for index in range(PARTITIONS)
@@ -126,7 +126,7 @@ def join_group(harness: BrokerHarness, number: int) -> object:
 
 
 def sync_group(harness: BrokerHarness, number: int) -> object:
-    """With an assignment that is as long as may be."""
+    """Sync with an assignment of maximum length."""
     group, reply = _join(harness, number, 10)
     harness.advance_ms(3_001)
     if not reply.answers or reply.answers[0].error_code:
@@ -168,7 +168,7 @@ def streams_group_heartbeat(harness: BrokerHarness, number: int) -> object:
 
 
 def share_fetch(harness: BrokerHarness, number: int) -> object:
-    """Of a group that exists."""
+    """Fetch from an existing group."""
     group = f"shared-{number}"
     ask(harness, ShareGroupHeartbeatRequest(group, "m", 0, subscribed_topic_names=[TOPIC]), 1)
     topic = harness.broker.topics.get(TOPIC)
@@ -241,7 +241,7 @@ def alter_configs(harness: BrokerHarness, number: int) -> object:
 
 
 def incremental_alter_configs(harness: BrokerHarness, number: int) -> object:
-    """Of a metrics subscription, with names that are as long as may be."""
+    """Alter a metrics subscription, with names of maximum length."""
     config = IncrementalConfig("metrics", 0, _LONG)
     return ask(harness, IncrementalAlterConfigsRequest([IncrementalResource(16, _name(number), [config])]), 1)
 
@@ -360,6 +360,6 @@ LEAVES_NOTHING: Final = {
 
 
 def prepare(harness: BrokerHarness) -> None:
-    """Make what the generators need."""
+    """Create what the generators need."""
     harness.create_topic(TOPIC, PARTITIONS)
     harness.create_topic("growing", 1)

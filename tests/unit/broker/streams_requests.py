@@ -1,4 +1,4 @@
-"""Requests of streams groups, for tests that ask every API."""
+"""Requests of streams groups, for tests that send every API."""
 
 from __future__ import annotations
 
@@ -19,8 +19,11 @@ from tests.unit.broker import share_requests
 
 
 def topology(*sources: str, changelog: str | None = None) -> Topology:
-    """One subtopology that reads these topics; its state has a changelog if one is named."""
-    # It cannot be created, for want of nodes: each heartbeat tries again.
+    """Return a topology with one subtopology that reads these topics.
+
+    `changelog` names its changelog, if there is one.
+    """
+    # The topic cannot be created because there are too few nodes. Each heartbeat tries again.
     changelogs = [] if changelog is None else [TopicInfo(changelog, replication_factor=99)]
     return Topology(0, [Subtopology("0", list(sources), state_changelog_topics=changelogs)])
 
@@ -30,7 +33,7 @@ UPDATE = StreamsGroupTopologyDescriptionUpdateRequest("st", "m", 0, TopologyDesc
 
 
 def join(group_id: str, member_id: str = "m", *sources: str, **more: Any) -> StreamsGroupHeartbeatRequest:
-    """The first heartbeat of a member."""
+    """Return the first heartbeat of a member."""
     fields = {
         "rebalance_timeout_ms": 60_000,
         "topology": topology(*sources),
@@ -57,6 +60,6 @@ OF_GROUPS: dict[str, tuple[Any, int, tuple[str, ...]]] = {
     "StreamsGroupDescribe": (DESCRIBE, 1, ("allow User:* DESCRIBE group:st",)),
     "StreamsGroupTopologyDescriptionUpdate": (UPDATE, 0, ("allow User:* READ group:st",)),
 }
-"""Request, version and rules by API. Without the rules the group is denied."""
+"""Request, version and rules, by API. Without the rules the group is denied."""
 OF_OTHER_GROUPS = share_requests.OF_GROUPS | OF_GROUPS
-"""Those of share groups too."""
+"""The same, together with those of share groups."""

@@ -1,4 +1,4 @@
-"""DescribeAcls, CreateAcls, DeleteAcls."""
+"""Tests of DescribeAcls, CreateAcls and DeleteAcls."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def names(response: DescribeAclsResponse) -> list[str]:
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
-def test_created_and_described(guarded: BrokerHarness, version: int) -> None:
+def test_created_acls_are_described(guarded: BrokerHarness, version: int) -> None:
     assert create(guarded, creation(), creation(principal="User:bob"), creation("ord", PREFIXED)) == [(0, "")] * 3
     response = guarded.call(wanted(), version)
     assert [(r.resource_name, r.pattern_type, len(r.acls)) for r in response.resources] == [
@@ -77,7 +77,7 @@ def test_acls_are_filtered_by_pattern(guarded: BrokerHarness) -> None:
     assert names(guarded.call(wanted(None, PREFIXED), 3)) == ["ord"]
 
 
-def test_each_creation_stands_alone(guarded: BrokerHarness) -> None:
+def test_a_refused_creation_does_not_affect_others_in_the_request(guarded: BrokerHarness) -> None:
     results = create(
         guarded, creation(), creation(""), creation(principal="alice"), creation(pattern=PatternType.MATCH)
     )
@@ -92,12 +92,12 @@ def test_each_creation_stands_alone(guarded: BrokerHarness) -> None:
     + [(each, False) for each in ("10.0.0.0/33", "10.0.0.0/", "/8", "x/8", "10.0.0/8", "10.0.0.0/8/8", "fe80::/129")]
     + [(each, False) for each in ("10.0.0.0/255.0.0.0", "10.0.0.0/0.255.255.255", "10.0.0.0/+8", " 10.0.0.0/8")],
 )
-def test_hosts_are_those_that_kafka_takes(guarded: BrokerHarness, host: str, is_taken: bool) -> None:
+def test_the_accepted_hosts_are_kafkas(guarded: BrokerHarness, host: str, is_taken: bool) -> None:
     ((code, _message),) = create(guarded, creation(host=host))
     assert code == (ErrorCode.NONE if is_taken else ErrorCode.INVALID_REQUEST)
 
 
-def test_deleted_by_filter(guarded: BrokerHarness) -> None:
+def test_acls_are_deleted_by_filter(guarded: BrokerHarness) -> None:
     create(guarded, creation(), creation("other"), creation(principal="User:bob"))
     gone = DeleteAclsFilter(ResourceType.TOPIC, "orders", LITERAL, None, None, ANY, ANY)
     none = DeleteAclsFilter(ResourceType.TOPIC, "none", LITERAL, None, None, ANY, ANY)
@@ -129,7 +129,7 @@ def test_unknown_types_close_the_connection(guarded: BrokerHarness, place: int, 
     assert names(guarded.call(wanted(), 3)) == ["orders"]
 
 
-def test_rules_outlast_the_broker(guarded: BrokerHarness) -> None:
+def test_acls_survive_a_restart(guarded: BrokerHarness) -> None:
     create(guarded, creation())
     guarded.listener.services = type(guarded.listener.services)()
     guarded.reopen()
@@ -142,13 +142,13 @@ def test_acls_are_disabled_without_an_authorizer(harness: BrokerHarness) -> None
     assert create(harness, creation())[0][0] == ErrorCode.SECURITY_DISABLED
 
 
-def test_the_cluster_is_asked(guarded: BrokerHarness) -> None:
+def test_requests_about_acls_require_rights_on_the_cluster(guarded: BrokerHarness) -> None:
     authorize(guarded, super_users=())
     assert guarded.call(wanted(), 3).error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     assert create(guarded, creation())[0][0] == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
-def test_one_rule_more_or_less_does_not_rebuild_the_index(guarded: BrokerHarness) -> None:
+def test_adding_or_removing_a_rule_does_not_rebuild_the_index(guarded: BrokerHarness) -> None:
     authorizer = guarded.listener.authorizer
     assert isinstance(authorizer, AclAuthorizer)
     create(guarded, *[creation(f"topic-{number}") for number in range(10)])

@@ -1,4 +1,4 @@
-"""The size of answers: those that grow with the state are refused before they are made, others name each thing once."""
+"""Responses that grow with the state are refused before they are built. Other responses name each thing once."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ KEYS = 200
 
 
 def settled(harness: BrokerHarness, request: Any, version: int) -> Reply:
-    """Send, and let the store confirm what is written."""
+    """Send a request, and let the store confirm its writes."""
     reply = harness.send(request, version)
     for _ in range(3):
         harness.broker.store.write_and_wait([])
@@ -109,7 +109,10 @@ def transaction(harness: BrokerHarness) -> None:
 
 
 class Growing(NamedTuple):
-    """A request whose answer grows with the state. `maker` makes one part of it: an owner and its method's name."""
+    """A request whose response grows with the state.
+
+    `maker` is the owner and name of the method that makes a part of it.
+    """
 
     prepare: Callable[[BrokerHarness], None]
     request: Any
@@ -184,7 +187,7 @@ GROWING = {
 
 
 @pytest.mark.parametrize("case", GROWING.values(), ids=GROWING)
-def test_an_answer_that_gets_too_large_is_refused_before_it_is_made(
+def test_a_response_that_would_be_too_large_is_refused_before_it_is_built(
     harness: BrokerHarness, monkeypatch: pytest.MonkeyPatch, case: Growing
 ) -> None:
     case.prepare(harness)
@@ -206,13 +209,13 @@ def test_an_answer_that_gets_too_large_is_refused_before_it_is_made(
     assert made[name], "it does not make the answer"
 
 
-def test_groups_are_listed_once_however_often_a_filter_is_repeated(harness: BrokerHarness) -> None:
+def test_groups_are_listed_once_even_if_a_filter_is_repeated(harness: BrokerHarness) -> None:
     offsets(harness)
     request = list_groups.ListGroupsRequest(["Empty", "empty"] * REPEATS, ["classic", "Classic"] * REPEATS)
     assert [each.group_id for each in harness.call(request, 5).groups] == ["g"]
 
 
-def test_partitions_are_in_a_log_directory_once_however_often_they_are_asked_for(harness: BrokerHarness) -> None:
+def test_partitions_are_described_once_even_if_a_request_repeats_them(harness: BrokerHarness) -> None:
     harness.create_topic("t", 2)
     request = describe_log_dirs.DescribeLogDirsRequest(
         [describe_log_dirs.DescribableLogDirTopic("t", [0, 1] * REPEATS)] * 3
@@ -228,7 +231,7 @@ def test_acls_are_listed_once(harness: BrokerHarness) -> None:
     assert sorted(each.principal for each in resource.acls) == ["User:0", "User:1", "User:2"]
 
 
-def test_users_are_described_once_however_often_they_are_asked_for(harness: BrokerHarness) -> None:
+def test_users_are_described_once_even_if_a_request_repeats_them(harness: BrokerHarness) -> None:
     assert alter(harness, upsertion("alice"), upsertion("bob", SHA_512)) == {"alice": 0, "bob": 0}
     users = [describe_user_scram_credentials.UserName(name) for name in ("alice", "bob", "nobody") * REPEATS]
     results = harness.call(describe_user_scram_credentials.DescribeUserScramCredentialsRequest(users), 0).results

@@ -1,4 +1,4 @@
-"""Every API asks the authorizer: what it says without a rule, and which rules suffice."""
+"""Every API asks the authorizer. The table says which denials occur without rules, and which rules are sufficient."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ SHARE_KEY = "g:AAAAAAAAAAAAAAAAAAAAAQ:0"
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request, the denials that it gets without any rule, and rules with which it gets none."""
+    """A request, the denials that it gets without rules, and rules with which it gets none."""
 
     request: Any
     version: int
@@ -125,7 +125,7 @@ def fetch_offsets() -> OffsetFetchRequest:
 
 READ_GROUP = ("allow User:* READ group:g",)
 ASKED = {
-    # Before what ends the open transaction.
+    # These cases come before the one that ends the open transaction.
     "DescribeTransactions": Asked(
         transactional.DESCRIBE,
         0,
@@ -388,7 +388,7 @@ ASKED_WHEN_DENIED = [
     (CreateAclsRequest([]), 3),
     (DeleteAclsRequest([]), 3),
 ]
-"""What the table cannot hold: they answer without a denial, or have tests of their own."""
+"""APIs that the table cannot contain. They answer without a denial, or have their own tests."""
 
 
 def guard(harness: BrokerHarness, *rules: str) -> None:
@@ -396,7 +396,7 @@ def guard(harness: BrokerHarness, *rules: str) -> None:
 
 
 def denials(value: Any) -> set[int]:
-    """Every denial anywhere in a response."""
+    """Yield every denial at any depth of a response."""
     if isinstance(value, list):
         return {code for each in value for code in denials(each)}
     slots = getattr(type(value), "__slots__", ())
@@ -419,13 +419,13 @@ def guarded(tmp_path: Path) -> Iterator[BrokerHarness]:
 
 
 @pytest.mark.parametrize("name", ASKED)
-def test_denied_without_a_rule(guarded: BrokerHarness, name: str) -> None:
+def test_a_request_is_denied_without_a_rule(guarded: BrokerHarness, name: str) -> None:
     asked = ASKED[name]
     assert denials(guarded.call(asked.request, asked.version)) == asked.denials
 
 
 @pytest.mark.parametrize("name", ASKED)
-def test_allowed_by_its_rules(guarded: BrokerHarness, name: str) -> None:
+def test_a_request_is_allowed_with_its_rules(guarded: BrokerHarness, name: str) -> None:
     asked = ASKED[name]
     guard(guarded, *asked.rules)
     reply = guarded.send(asked.request, asked.version)
@@ -435,7 +435,7 @@ def test_allowed_by_its_rules(guarded: BrokerHarness, name: str) -> None:
         assert denials(reply.response) == set()
 
 
-def test_offsets_are_denied_by_the_topic_alone(guarded: BrokerHarness) -> None:
+def test_offsets_require_a_right_on_the_topic(guarded: BrokerHarness) -> None:
     guard(guarded, "allow User:* ALL group:*")
     assert denials(guarded.call(commit(), 8)) == {TOPIC}
     assert denials(guarded.call(fetch_offsets(), 8)) == {TOPIC}
@@ -457,7 +457,7 @@ def test_consumer_groups_do_not_disclose_topics(guarded: BrokerHarness) -> None:
     assert (group.error_code, group.members) == (TOPIC, [])
 
 
-def test_lists_are_filtered(guarded: BrokerHarness) -> None:
+def test_lists_contain_only_things_that_the_client_may_describe(guarded: BrokerHarness) -> None:
     guarded.listener.authorizer = None
     guarded.create_topic("seen")
     guard(guarded, "allow User:* DESCRIBE topic:seen")
@@ -466,7 +466,7 @@ def test_lists_are_filtered(guarded: BrokerHarness) -> None:
     assert guarded.call(ListGroupsRequest(), 4).groups == []
 
 
-def test_ids_do_not_disclose_names(guarded: BrokerHarness) -> None:
+def test_topic_ids_do_not_disclose_names(guarded: BrokerHarness) -> None:
     guarded.listener.authorizer = None
     topic_id = guarded.create_topic("secret")
     guard(guarded)
@@ -476,7 +476,7 @@ def test_ids_do_not_disclose_names(guarded: BrokerHarness) -> None:
     assert (deleted.error_code, deleted.name) == (TOPIC, None)
 
 
-def test_operations_are_returned(guarded: BrokerHarness) -> None:
+def test_authorized_operations_are_returned(guarded: BrokerHarness) -> None:
     guard(guarded, "allow User:* READ topic:t", "allow User:* DESCRIBE cluster")
     request = MetadataRequest([MetadataRequestTopic(name="t")], include_topic_authorized_operations=True)
     (topic,) = guarded.call(request, 12).topics
@@ -488,7 +488,7 @@ def test_operations_are_returned(guarded: BrokerHarness) -> None:
     assert cluster.cluster_authorized_operations == 0
 
 
-def test_operations_are_returned_for_a_missing_topic_that_may_be_described(guarded: BrokerHarness) -> None:
+def test_authorized_operations_are_returned_for_a_missing_topic_that_may_be_described(guarded: BrokerHarness) -> None:
     guard(guarded, "allow User:* WRITE topic:none")
     names = [MetadataRequestTopic(name="none"), MetadataRequestTopic(name="denied")]
     request = MetadataRequest(names, allow_auto_topic_creation=False, include_topic_authorized_operations=True)
@@ -497,7 +497,7 @@ def test_operations_are_returned_for_a_missing_topic_that_may_be_described(guard
     assert (denied.error_code, denied.topic_authorized_operations) == (TOPIC, -(2**31))
 
 
-def test_a_denied_partition_does_not_keep_a_fetch_from_waiting(guarded: BrokerHarness) -> None:
+def test_a_fetch_with_a_denied_partition_still_waits(guarded: BrokerHarness) -> None:
     guarded.listener.authorizer = None
     guarded.create_topic("seen")
     guard(guarded, "allow User:* READ topic:seen")
@@ -531,13 +531,13 @@ def test_errors_independent_of_the_client_come_before_the_denial(guarded: Broker
     assert guarded.call(share, 5).coordinators[0].error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_denials_have_a_text(guarded: BrokerHarness) -> None:
+def test_denials_have_an_error_message(guarded: BrokerHarness) -> None:
     request = DescribeConfigsRequest([DescribeConfigsResource(TOPIC_TYPE, "t")])
     assert guarded.call(request, 4).results[0].error_message == "Topic authorization failed."
 
 
 class Recorder(Authorizer):
-    """Notes what it is asked; allows nothing, everything, or everything but the cluster."""
+    """An authorizer that records its calls. It allows nothing, everything, or everything but the cluster."""
 
     def __init__(self, allow: Callable[[ResourceType], bool]) -> None:
         self._allow = allow
@@ -587,7 +587,7 @@ def test_every_api_asks_what_the_documentation_says(guarded: BrokerHarness) -> N
         guarded.listener.authorizer, found[api] = (recorder := Recorder(policies[2])), recorder.asked
         guarded.send(request, 1)
     for asked in ASKED.values():
-        # If it is allowed, this API also returns the authorized operations.
+        # If the request is allowed, this API also returns the authorized operations.
         returns_operations = isinstance(asked.request, DescribeTopicPartitionsRequest)
         for policy in policies[:1] if returns_operations else policies:
             recorder = guarded.listener.authorizer = Recorder(policy)

@@ -1,4 +1,4 @@
-"""Handlers that run on the network thread: their work grows with the request, not faster."""
+"""The work of handlers on the network thread grows at most linearly with the request."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class CountedName(str):
         return str.__eq__(self, other)
 
 
-def test_deleting_many_groups_costs_no_more_than_their_number(harness: BrokerHarness) -> None:
+def test_the_cost_of_deleting_groups_grows_linearly(harness: BrokerHarness) -> None:
     count = 2000
     names = [CountedName(f"group-{number}") for number in range(count)]
     request = delete_groups.DeleteGroupsRequest([*names, *(CountedName(name) for name in names)])
@@ -66,9 +66,7 @@ def test_deleting_many_groups_costs_no_more_than_their_number(harness: BrokerHar
     assert CountedName.compared < 10 * count
 
 
-def test_deleting_many_topics_costs_no_more_than_their_number(
-    harness: BrokerHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_cost_of_deleting_topics_grows_linearly(harness: BrokerHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     count = 600
     writes, looks = [], []
     harness.broker.topics.create_all({HashedName(f"topic-{number}"): NewTopic(1, {}) for number in range(count)})
@@ -113,10 +111,10 @@ class DeniesGroups:
         return name.endswith(("0", "2", "4", "6", "8"))
 
     def check_answer_bytes(self, _size: int) -> None:
-        """No limit."""
+        """Check nothing, because the answer has no limit here."""
 
 
-def test_describing_many_denied_groups_costs_no_more_than_their_number() -> None:
+def test_the_cost_of_describing_denied_groups_grows_linearly() -> None:
     count = 2000
     names: list[str] = [CountedName(f"group-{number}") for number in range(count)]
     request = ConsumerGroupDescribeRequest(names)
@@ -136,13 +134,13 @@ def test_describing_many_denied_groups_costs_no_more_than_their_number() -> None
 
 
 class InlineReply(Reply):
-    """Of a request that runs on a network thread."""
+    """The reply to a request on a network thread."""
 
     inline = True
 
 
 def test_a_network_thread_reads_no_session_of_many_partitions(harness: BrokerHarness) -> None:
-    """The request that goes on with it is small."""
+    """The request that continues the session is small."""
     harness.create_topic("t")
 
     def run(count: int) -> Reply:
@@ -160,7 +158,7 @@ def test_a_network_thread_reads_no_session_of_many_partitions(harness: BrokerHar
 
 
 class SmallReply(Reply):
-    """Of a request that has no turn of its own."""
+    """The reply to a request that has no turn of its own."""
 
     large = False
 
@@ -188,10 +186,10 @@ TOPIC = 2
     ],
     ids=["DescribeConfigs", "CreateTopics"],
 )
-def test_the_configs_of_many_topics_wait_for_a_turn(
+def test_a_request_for_configs_of_many_topics_waits_for_a_turn(
     harness: BrokerHarness, handle: Any, module: Any, request_of: Any
 ) -> None:
-    """Eight handlers that make such answers at once keep the network thread from the interpreter."""
+    """Eight handlers that build such answers at once would keep the network thread from the interpreter."""
     harness.create_topic("t")
 
     def run(count: int, kind: type[Reply]) -> None:
@@ -207,7 +205,7 @@ def test_the_configs_of_many_topics_wait_for_a_turn(
 
 
 def test_a_network_thread_describes_two_topics_at_most(harness: BrokerHarness) -> None:
-    """A config with its synonyms and documentation takes several microseconds; eight clients ask at once."""
+    """A config with synonyms and documentation takes several microseconds, and eight clients may ask at once."""
     harness.create_topic("t")
     request = describe_configs.DescribeConfigsRequest([describe_configs.DescribeConfigsResource(TOPIC, "t")] * 3)
     context = harness.context(
@@ -217,8 +215,8 @@ def test_a_network_thread_describes_two_topics_at_most(harness: BrokerHarness) -
         configs_of_resources(harness.broker.services_of(0), request, context)
 
 
-def test_a_network_thread_matches_no_ids_with_a_pattern(harness: BrokerHarness) -> None:
-    """Each may take milliseconds, however short the pattern is."""
+def test_a_network_thread_does_not_match_ids_with_a_pattern(harness: BrokerHarness) -> None:
+    """A match may take milliseconds, however short the pattern is."""
     request = list_transactions.ListTransactionsRequest(transactional_id_pattern="a*")
     context = harness.context(
         InlineReply(list_transactions, request, 2), list_transactions.ListTransactionsRequest.API_KEY, 2
@@ -253,7 +251,7 @@ def quotas_of(count: int) -> alter_client_quotas.AlterClientQuotasRequest:
     ],
     ids=["ElectLeaders", "ListConfigResources", "DescribeClientQuotas", "DescribeUserScramCredentials"],
 )
-def test_a_small_request_about_much_waits_for_a_turn(
+def test_a_small_request_with_a_large_answer_waits_for_a_turn(
     harness: BrokerHarness, handle: Any, module: Any, request_: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("klamm.api.context._INLINE_MAX_ANSWER_ELEMENTS", 2)

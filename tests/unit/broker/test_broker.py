@@ -1,4 +1,4 @@
-"""The broker as a whole: its directory, its ids, its periodic work, what it serves."""
+"""Tests of the broker as a whole: its directory, its ids, its periodic work, and its APIs."""
 
 from __future__ import annotations
 
@@ -75,19 +75,19 @@ def test_directory_of_another_node_is_refused(harness: BrokerHarness) -> None:
         ("version=1\ncluster.id=x\nnode.id=one\n", "'one' is not a number"),
     ],
 )
-def test_meta_properties_that_cannot_be_understood(tmp_path: Path, text: str, complaint: str) -> None:
+def test_unreadable_meta_properties_stop_the_start(tmp_path: Path, text: str, complaint: str) -> None:
     (tmp_path / "meta.properties").write_text(text)
     with pytest.raises(MetaPropertiesError, match=complaint):
         BrokerHarness(tmp_path).open()
 
 
-def test_meta_properties_that_are_no_text(tmp_path: Path) -> None:
+def test_binary_meta_properties_stop_the_start(tmp_path: Path) -> None:
     (tmp_path / "meta.properties").write_bytes(b"version=1\ncluster.id=\xff\n")
     with pytest.raises(MetaPropertiesError, match="is not UTF-8"):
         load(tmp_path, 1)
 
 
-def test_meta_properties_as_kafka_writes_them(tmp_path: Path) -> None:
+def test_meta_properties_of_kafka_are_read(tmp_path: Path) -> None:
     (tmp_path / "meta.properties").write_text(
         "#\n#Sat Nov 21 05:45:52 UTC 2026\nnode.id=1\nversion=1\ndirectory.id=AAAAAAAAAAAAAAAAAAAAAQ\ncluster.id=x=y\n"
     )
@@ -119,7 +119,7 @@ def test_failed_open_leaves_nothing_behind(harness: BrokerHarness) -> None:
     assert harness.fetch("t").high_watermark == 1
 
 
-def test_uuids_are_as_kafkas() -> None:
+def test_uuids_have_kafkas_form() -> None:
     numbers = iter([b"\xfb" * 16, b"\x01" * 16])
     uuid = random_uuid(lambda _count: next(numbers))
     assert re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_-]{21}", uuid_text(uuid))
@@ -133,7 +133,7 @@ def new_producer_id(harness: BrokerHarness, transactional_id: str | None = None,
 
 
 @pytest.mark.parametrize(("producer_id", "epoch"), [(7, -1), (-1, 3)])
-def test_init_producer_id_refuses_half_an_identity(harness: BrokerHarness, producer_id: int, epoch: int) -> None:
+def test_init_producer_id_requires_both_id_and_epoch(harness: BrokerHarness, producer_id: int, epoch: int) -> None:
     request = init_producer_id.InitProducerIdRequest(None, 60_000, producer_id, epoch)
     assert harness.call(request, 3).error_code == ErrorCode.INVALID_REQUEST
 
@@ -177,7 +177,7 @@ def test_list_of_reassignments_is_empty(harness: BrokerHarness) -> None:
     assert (response.error_code, response.topics) == (0, [])
 
 
-def test_retention_runs_by_itself(harness: BrokerHarness) -> None:
+def test_retention_runs_periodically(harness: BrokerHarness) -> None:
     harness.create_topic("t", retention_ms="1000", internal_segment_bytes="200")
     for _ in range(5):
         harness.produce("t", b"x" * 100)
@@ -197,7 +197,7 @@ def test_producers_expire(tmp_path: Path) -> None:
     harness.broker.close()
 
 
-def test_files_of_deleted_topics_go_after_a_while(harness: BrokerHarness) -> None:
+def test_files_of_deleted_topics_are_deleted_after_a_while(harness: BrokerHarness) -> None:
     harness.create_topic("t", file_delete_delay_ms="1000")
     harness.advance_ms(60)
     topic = harness.broker.topics.get("t")
@@ -208,7 +208,7 @@ def test_files_of_deleted_topics_go_after_a_while(harness: BrokerHarness) -> Non
     assert not list(harness.data_dir.glob("t-0*"))
 
 
-def test_describe(harness: BrokerHarness) -> None:
+def test_the_broker_describes_itself(harness: BrokerHarness) -> None:
     harness.create_topic("a", 2)
     harness.create_topic("b")
     assert harness.broker.describe().startswith("node 1, 2 topics, 3 partitions, recovered in ")

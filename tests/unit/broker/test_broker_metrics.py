@@ -1,4 +1,4 @@
-"""What went in and out, by topic and in all."""
+"""Tests of the metrics of bytes and requests, by topic and for all topics."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.unit.broker.broker_harness import BrokerHarness, fetch_request, recor
 
 
 def counts(harness: BrokerHarness, name: str) -> dict[str, float]:
-    """The values of one metric by topic; the one for all under an empty name."""
+    """Return the values of one metric by topic. The value for all topics has an empty name."""
     wanted = f"kafka.server:type=BrokerTopicMetrics,name={name}"
     (family,) = harness.listener.services.metrics.collect(lambda each: each == wanted)
     found = {}
@@ -43,7 +43,10 @@ def test_bytes_in_and_out_are_counted_by_topic(harness: BrokerHarness) -> None:
 
 @pytest.fixture
 def produced(harness: BrokerHarness) -> Callable[..., tuple[ErrorCode, float, float]]:
-    """Produces to the topic `t`, or another: the error, and by how much the total and the failed ones have grown."""
+    """Return a function that produces to the topic `t`, or another.
+
+    It returns the error, and the increase of both counts.
+    """
 
     def produce_one(batch: bytes | None, *, acks: int = -1, version: int = 9, topic: str = "t", index: int = 0) -> Any:
         def totals() -> tuple[float, float]:
@@ -95,7 +98,7 @@ def test_a_produce_that_reaches_no_partition_is_not_counted(
 
 @pytest.fixture
 def fetched(harness: BrokerHarness) -> Callable[..., tuple[ErrorCode, float, float]]:
-    """Fetches from the topic `t`: the error, and by how much the total and the failed ones have grown."""
+    """Return a function that fetches from the topic `t`. It returns the error, and the increase of both counts."""
 
     def fetch_one(offset: int = 0, *, partition: int = 0, epoch: int = -1) -> tuple[ErrorCode, float, float]:
         names = ("TotalFetchRequestsPerSec", "FailedFetchRequestsPerSec")
@@ -110,7 +113,7 @@ def fetched(harness: BrokerHarness) -> Callable[..., tuple[ErrorCode, float, flo
 
 
 @pytest.mark.interpreted
-def test_reads_are_counted_and_the_unexpected_as_failed(
+def test_reads_are_counted_and_unexpected_failures_as_failed(
     harness: BrokerHarness, fetched: Callable[..., tuple[ErrorCode, float, float]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     harness.create_topic("t")
@@ -154,7 +157,7 @@ def test_a_fetch_that_waits_is_counted_once(harness: BrokerHarness) -> None:
     assert counts(harness, "TotalFetchRequestsPerSec")["t"] == 1
 
 
-def test_the_count_for_all_never_falls(harness: BrokerHarness) -> None:
+def test_the_count_for_all_topics_never_decreases(harness: BrokerHarness) -> None:
     harness.create_topic("t")
     harness.produce("t", b"a")
     harness.call(delete_topics.DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 5)

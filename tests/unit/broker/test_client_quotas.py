@@ -1,4 +1,4 @@
-"""DescribeClientQuotas and AlterClientQuotas: matching, Kafka's errors, and what outlives a restart."""
+"""Tests of DescribeClientQuotas and AlterClientQuotas: filters, Kafka's errors, and restarts."""
 
 import pytest
 
@@ -17,7 +17,7 @@ RATES = {"producer_byte_rate": 1000.0, "request_percentage": 12.5}
 
 
 def entry(entity, **quotas):
-    """None removes a quota."""
+    """Return an entry. The value None removes a quota."""
     ops = [OpData(key, value or 0.0, value is None) for key, value in quotas.items()]
     return RequestEntryData([RequestEntityData(*part) for part in entity.items()], ops)
 
@@ -40,7 +40,7 @@ def describe(harness, *components, strict=False, version=1):
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_quotas_that_were_set_are_described(harness, version):
+def test_stored_quotas_are_described(harness, version):
     assert alter(harness, entry(ALICE, **RATES), version=version) == [ErrorCode.NONE]
     assert describe(harness, ("user", EXACT, "alice"), version=version) == {(("user", "alice"),): RATES}
 
@@ -49,12 +49,12 @@ def test_quotas_are_changed_and_removed_one_by_one(harness):
     alter(harness, entry(ALICE, **RATES))
     assert alter(harness, entry(ALICE, producer_byte_rate=5.0, request_percentage=None)) == [ErrorCode.NONE]
     assert describe(harness) == {(("user", "alice"),): {"producer_byte_rate": 5.0}}
-    # To remove what is not there is no mistake.
+    # Removing a missing quota is no error.
     assert alter(harness, entry(ALICE, producer_byte_rate=None, consumer_byte_rate=None)) == [ErrorCode.NONE]
     assert describe(harness) == {}
 
 
-def test_quotas_outlive_a_restart(harness):
+def test_quotas_survive_a_restart(harness):
     alter(harness, entry(ALICE, **RATES), entry({"ip": None}, connection_creation_rate=7.0))
     before = describe(harness)
     harness.listener.services = type(harness.listener.services)()
@@ -92,14 +92,14 @@ def test_validate_only_changes_nothing(harness):
         RequestEntryData([RequestEntityData("user", "a")], [OpData("request_percentage", 0.0)]),
     ],
 )
-def test_an_impossible_quota_is_refused_for_its_entity_alone(harness, wrong):
+def test_an_invalid_quota_is_refused_for_its_entity_only(harness, wrong):
     good = entry({"user": None, "client-id": "app"}, request_percentage=0.5)
     assert alter(harness, wrong, good) == [ErrorCode.INVALID_REQUEST, ErrorCode.NONE]
     assert list(describe(harness)) == [(("client-id", "app"), ("user", None))]
 
 
 def test_the_first_of_two_entries_for_an_entity_counts(harness):
-    """And the answer has it once, with an error: so does Kafka's."""
+    """The response has the entity once, with an error, as in Kafka."""
     first, second = entry(ALICE, producer_byte_rate=1.0), entry(ALICE, producer_byte_rate=2.0)
     assert alter(harness, first, second) == [ErrorCode.INVALID_REQUEST]
     assert describe(harness)[("user", "alice"),] == {"producer_byte_rate": 1.0}
@@ -115,8 +115,8 @@ def test_the_first_of_two_entries_for_an_entity_counts(harness):
         (0.9999999, ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_whole_numbers_have_kafkas_tolerance(harness, value, error):
-    """As Apache Kafka 4.3.1 answers; it keeps the value as it came."""
+def test_whole_numbers_are_accepted_with_kafkas_tolerance(harness, value, error):
+    """Apache Kafka 4.3.1 answers the same. It keeps the value unchanged."""
     assert alter(harness, entry(ALICE, producer_byte_rate=value)) == [error]
     assert describe(harness) == ({} if error else {(("user", "alice"),): {"producer_byte_rate": value}})
 
@@ -146,7 +146,7 @@ ENTITIES = [
         ((("ip", DEFAULT, None),), False, []),
     ],
 )
-def test_filters_match_as_kafkas_do(harness, components, strict, expected):
+def test_filters_match_the_same_quotas_as_in_kafka(harness, components, strict, expected):
     key = {"ip": "connection_creation_rate"}
     alter(harness, *(entry(e, **{key.get(next(iter(e)), "request_percentage"): 1.0}) for e in ENTITIES))
     found = describe(harness, *components, strict=strict)
@@ -166,5 +166,5 @@ def test_filters_match_as_kafkas_do(harness, components, strict, expected):
         ((("user", ANY, None), ("ip", ANY, None)), ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_filters_that_make_no_sense_are_refused(harness, components, error):
+def test_contradictory_filters_are_refused(harness, components, error):
     assert describe(harness, *components) is error

@@ -1,4 +1,4 @@
-"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs: values, where they come from, and what follows."""
+"""Tests of DescribeConfigs, AlterConfigs and IncrementalAlterConfigs: values, their sources, and their effects."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def retention_ms(harness: BrokerHarness) -> int:
     return value
 
 
-# Telling
+# Describing
 
 
 @pytest.mark.parametrize("version", range(1, 5))
@@ -132,7 +132,7 @@ def test_unknown_keys_are_left_out(harness: BrokerHarness) -> None:
         (77, "x", ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_describe_refused(harness: BrokerHarness, kind: int, name: str, error: ErrorCode) -> None:
+def test_invalid_resources_are_not_described(harness: BrokerHarness, kind: int, name: str, error: ErrorCode) -> None:
     result = describe(harness, kind, name)
     assert (result.error_code, result.configs) == (error, [])
 
@@ -162,7 +162,7 @@ def test_broker_describes_all_its_configs(harness: BrokerHarness) -> None:
             "log.cleaner.min.cleanable.ratio",
         )
     }
-    # The same as Apache Kafka 4.3.1.
+    # Apache Kafka 4.3.1 describes the same.
     assert described == {
         "num.partitions": ("1", INT, True, DEFAULT),
         "log.retention.ms": (None, LONG, False, DEFAULT),
@@ -241,7 +241,7 @@ def test_settings_are_static(tmp_path: Path) -> None:
         [("num.partitions", "3", STATIC), ("num.partitions", "1", DEFAULT)],
     )
     assert one(harness, TOPIC, "t", "segment.bytes")[:2] == ("1048576", STATIC)
-    # The value of a key in another unit is described; that key is not listed as a synonym.
+    # The value of a key in another unit is described, but the key is not listed as a synonym.
     assert one(harness, TOPIC, "t", "retention.ms") == ("3600000", DEFAULT, [])
     assert retention_ms(harness) == 3_600_000
     harness.broker.close()
@@ -258,7 +258,7 @@ def test_settings_are_static(tmp_path: Path) -> None:
         ({"log_retention_minutes": -1}, -1),
     ],
 )
-def test_the_finest_unit_counts(tmp_path: Path, settings: dict[str, int], expected: int) -> None:
+def test_the_key_with_the_finest_unit_applies(tmp_path: Path, settings: dict[str, int], expected: int) -> None:
     harness = BrokerHarness(tmp_path)
     harness.open(**settings)
     harness.create_topic("t")
@@ -290,7 +290,7 @@ def test_values_are_described_as_they_are_parsed(harness: BrokerHarness) -> None
 # Changing topics
 
 
-def test_set_and_delete(harness: BrokerHarness) -> None:
+def test_topic_configs_are_set_and_deleted(harness: BrokerHarness) -> None:
     harness.create_topic("t", segment_bytes="2000000")
     assert alter(harness, TOPIC, "t", ("retention.ms", SET, "1000"), ("segment.bytes", DELETE, None)) == 0
     assert one(harness, TOPIC, "t", "retention.ms")[:2] == ("1000", TOPIC_CONFIG)
@@ -301,7 +301,7 @@ def test_set_and_delete(harness: BrokerHarness) -> None:
     assert one(harness, TOPIC, "t", "segment.bytes")[:2] == ("1073741824", DEFAULT)
 
 
-def test_lists(harness: BrokerHarness) -> None:
+def test_elements_of_list_configs_are_added_and_removed(harness: BrokerHarness) -> None:
     harness.create_topic("t")
     assert alter(harness, TOPIC, "t", ("cleanup.policy", APPEND, "compact")) == 0
     assert one(harness, TOPIC, "t", "cleanup.policy")[0] == "delete,compact"
@@ -324,7 +324,7 @@ def test_lists(harness: BrokerHarness) -> None:
         (("min.compaction.lag.ms", SET, str(2**63 - 1)), ErrorCode.NONE),
     ],
 )
-def test_bad_changes_change_nothing(
+def test_invalid_changes_are_refused(
     harness: BrokerHarness, change: tuple[str, int, str | None], error: ErrorCode
 ) -> None:
     harness.create_topic("t")
@@ -332,7 +332,7 @@ def test_bad_changes_change_nothing(
     assert one(harness, TOPIC, "t", "preallocate")[0] == ("false" if error else "true")
 
 
-def test_values_that_do_not_fit_together(harness: BrokerHarness) -> None:
+def test_contradictory_values_are_refused(harness: BrokerHarness) -> None:
     harness.create_topic("t", max_compaction_lag_ms="1000")
     assert alter(harness, TOPIC, "t", ("min.compaction.lag.ms", SET, "2000")) == ErrorCode.INVALID_CONFIG
     assert one(harness, TOPIC, "t", "min.compaction.lag.ms")[0] == "0"
@@ -383,7 +383,7 @@ def test_alter_configs_replaces_all(harness: BrokerHarness, version: int) -> Non
     assert topic.overrides == {"retention.ms": "7"}
 
 
-def test_alter_configs_refused(harness: BrokerHarness) -> None:
+def test_alter_configs_refuses_invalid_values(harness: BrokerHarness) -> None:
     harness.create_topic("t")
     assert replace(harness, TOPIC, "t", ("retention.ms", None)) == ErrorCode.INVALID_REQUEST
     assert replace(harness, TOPIC, "t", ("nope", "1")) == ErrorCode.INVALID_CONFIG
@@ -421,13 +421,13 @@ def test_dynamic_broker_configs_reach_topics(harness: BrokerHarness) -> None:
     assert retention_ms(harness) == 604_800_000
 
 
-def test_a_topics_own_config_comes_first(harness: BrokerHarness) -> None:
+def test_a_topics_own_config_precedes_the_default(harness: BrokerHarness) -> None:
     harness.create_topic("t", retention_ms="5")
     assert alter(harness, BROKER, "1", ("log.retention.ms", SET, "1000")) == 0
     assert retention_ms(harness) == 5
 
 
-def test_broker_lists(harness: BrokerHarness) -> None:
+def test_elements_of_broker_list_configs_are_added_and_removed(harness: BrokerHarness) -> None:
     assert alter(harness, BROKER, "1", ("log.cleanup.policy", APPEND, "compact")) == 0
     assert one(harness, BROKER, "1", "log.cleanup.policy")[0] == "delete,compact"
 
@@ -495,7 +495,7 @@ def test_a_default_that_contradicts_a_topics_own_config_is_refused(harness: Brok
     assert one(harness, TOPIC, "t", "max.compaction.lag.ms")[0] == "2000"
 
 
-def test_a_start_goes_on_without_defaults_that_do_not_fit(
+def test_the_broker_starts_without_stored_defaults_that_contradict_each_other(
     harness: BrokerHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
     for name, value in ((MAX_LAG, "1000"), (MIN_LAG, "2000"), ("log.retention.ms", "x"), ("nope", "1")):
@@ -510,7 +510,7 @@ def test_a_start_goes_on_without_defaults_that_do_not_fit(
     ]
 
 
-def test_a_start_goes_on_without_a_topics_config_that_does_not_fit(
+def test_the_broker_starts_without_a_stored_topic_config_that_is_contradictory(
     harness: BrokerHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
     harness.create_topic("t", min_compaction_lag_ms="2000", retention_ms="7")
@@ -533,7 +533,7 @@ def test_settings_that_contradict_each_other_are_a_problem() -> None:
     assert [key for key, _message in settings.problems()] == [MIN_LAG]
 
 
-def test_changes_at_once_lose_nothing(harness: BrokerHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_simultaneous_changes_are_all_kept(harness: BrokerHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     harness.create_topic("t")
     started = threading.Barrier(2, timeout=0.2)
     check = config_changes._apply
@@ -554,7 +554,7 @@ def test_changes_at_once_lose_nothing(harness: BrokerHarness, monkeypatch: pytes
     assert one(harness, TOPIC, "t", "segment.ms")[0] == "6"
 
 
-def test_settings_of_the_file_that_a_part_does_not_take_change_nothing(harness: BrokerHarness) -> None:
+def test_settings_that_a_part_refuses_change_nothing(harness: BrokerHarness) -> None:
     harness.create_topic("t")
     broker, before = harness.broker, harness.broker.live.current
 

@@ -1,4 +1,4 @@
-"""Delegation tokens: who may make, see, renew and end them, how long they live, and that their secret is not kept."""
+"""Tests of delegation tokens: who may create, see, renew and end them, their lifetime, and their secret."""
 
 from __future__ import annotations
 
@@ -115,14 +115,14 @@ def test_every_version_creates_tokens(tokens: BrokerHarness, version: int) -> No
     assert token.token_requester_principal_name == ("alice" if version == 3 else "")
 
 
-def test_a_shorter_life_can_be_asked_for_and_a_longer_cannot(tokens: BrokerHarness) -> None:
+def test_a_token_may_have_a_shorter_lifetime_but_no_longer_one(tokens: BrokerHarness) -> None:
     now_ms = tokens.clock.wall_ms()
     short = create(tokens, max_lifetime_ms=HOUR_MS)
     assert (short.expiry_timestamp_ms, short.max_timestamp_ms) == (now_ms + HOUR_MS, now_ms + HOUR_MS)
     assert create(tokens, max_lifetime_ms=100 * DAY_MS).max_timestamp_ms == now_ms + 7 * DAY_MS
 
 
-def test_removing_many_expired_tokens_costs_no_more_than_their_number(tokens: BrokerHarness) -> None:
+def test_the_cost_of_removing_expired_tokens_grows_linearly(tokens: BrokerHarness) -> None:
     count = 1000
     create(tokens)
     cache = tokens.listener.services.shared.once(DELEGATION_TOKENS, DelegationTokenCache)
@@ -135,8 +135,10 @@ def test_removing_many_expired_tokens_costs_no_more_than_their_number(tokens: Br
     assert CountedName.compared < 10 * count
 
 
-def test_describing_many_tokens_waits_for_a_turn(tokens: BrokerHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Any client that has logged in makes as many as it likes, and they are all looked at."""
+def test_a_request_that_describes_tokens_waits_for_a_turn(
+    tokens: BrokerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Any authenticated client may create many tokens, and the request reads them all."""
     monkeypatch.setattr("klamm.api.context._INLINE_MAX_ANSWER_ELEMENTS", 2)
     request = DescribeDelegationTokenRequest([])
 
@@ -160,14 +162,14 @@ def test_an_owner_has_no_more_tokens_than_allowed(tokens: BrokerHarness, key_fil
     refused = create(tokens)
     assert (refused.error_code, refused.token_id, refused.hmac) == (ErrorCode.POLICY_VIOLATION, "", b"")
     assert measured(tokens) == {"Count": 2, "MostOfOneOwner": 2}
-    # Others have their own, and those that were loaded count.
+    # Other owners have their own limit, and loaded tokens count.
     tokens.principal = BOB
     assert create(tokens).error_code == 0
     tokens.reopen(delegation_token_secret_key_file=key_file, delegation_token_max_per_owner=2)
     tokens.principal = ALICE
     assert create(tokens).error_code == ErrorCode.POLICY_VIOLATION
     assert measured(tokens) == {"Count": 3, "MostOfOneOwner": 2}
-    # One that has ended makes room, before the next search for expired ones.
+    # An expired token makes room before the next periodic search for expired tokens.
     assert expire(tokens, first.hmac).error_code == 0
     assert create(tokens).error_code == 0
     tokens.clock.advance_ms(HOUR_MS + 1)
@@ -175,7 +177,7 @@ def test_an_owner_has_no_more_tokens_than_allowed(tokens: BrokerHarness, key_fil
     assert create(tokens).error_code == ErrorCode.POLICY_VIOLATION
 
 
-def test_tokens_survive_without_their_secret_being_kept(tokens: BrokerHarness, key_file: Path) -> None:
+def test_tokens_survive_a_restart_although_their_secret_is_not_stored(tokens: BrokerHarness, key_file: Path) -> None:
     token = create(tokens)
     kept = json.dumps(
         {key: dict(row) for key, row in tokens.listener.services.shared.table(DELEGATION_TOKENS).rows.items()}
@@ -188,7 +190,7 @@ def test_tokens_survive_without_their_secret_being_kept(tokens: BrokerHarness, k
     assert renew(tokens, token.hmac).error_code == 0
 
 
-def test_another_key_makes_tokens_void_until_it_comes_back(tokens: BrokerHarness, key_file: Path) -> None:
+def test_tokens_are_invalid_while_another_key_is_configured(tokens: BrokerHarness, key_file: Path) -> None:
     token = create(tokens)
     key_file.write_text("another key")
     tokens.reopen(delegation_token_secret_key_file=key_file)
@@ -199,7 +201,7 @@ def test_another_key_makes_tokens_void_until_it_comes_back(tokens: BrokerHarness
     assert renew(tokens, token.hmac).error_code == 0
 
 
-def test_owner_and_renewers_renew_up_to_the_maximum(tokens: BrokerHarness) -> None:
+def test_owner_and_renewers_can_renew_up_to_the_maximum(tokens: BrokerHarness) -> None:
     token = create(tokens, "bob")
     tokens.clock.advance_ms(HOUR_MS)
     now_ms = tokens.clock.wall_ms()
@@ -222,7 +224,7 @@ def test_a_token_that_was_not_renewed_is_expired_and_then_forgotten(tokens: Brok
     assert cached(tokens) == {}
 
 
-def test_expire_moves_the_end_or_ends_at_once(tokens: BrokerHarness) -> None:
+def test_expire_sets_an_earlier_end_or_ends_at_once(tokens: BrokerHarness) -> None:
     token = create(tokens, "bob")
     assert expire(tokens, token.hmac, CAROL).error_code == ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH
     assert expire(tokens, token.hmac, BOB, HOUR_MS).expiry_timestamp_ms == tokens.clock.wall_ms() + HOUR_MS
@@ -243,7 +245,7 @@ def test_each_client_sees_only_its_own_tokens(tokens: BrokerHarness) -> None:
 @pytest.mark.parametrize(
     "rule", ["allow User:carol DESCRIBE delegation_token:{token}", "allow User:carol DESCRIBE_TOKENS user:User:alice"]
 )
-def test_others_see_what_a_rule_allows(tokens: BrokerHarness, rule: str) -> None:
+def test_other_clients_see_tokens_that_a_rule_allows(tokens: BrokerHarness, rule: str) -> None:
     token_id = create(tokens).token_id
     tokens.listener.authorizer = StaticAuthorizer(StaticSettings(rules=(rule.format(token=token_id),)))
     assert seen(tokens, by=CAROL) == [token_id]
@@ -262,7 +264,7 @@ def test_a_token_for_another_user_needs_a_permission(tokens: BrokerHarness) -> N
     assert seen(tokens, by=BOB) == seen(tokens, by=ALICE) == [token.token_id]
 
 
-def test_renewers_are_users(tokens: BrokerHarness) -> None:
+def test_renewers_must_be_users(tokens: BrokerHarness) -> None:
     request = CreateDelegationTokenRequest(renewers=[CreatableRenewers("Group", "admins")])
     assert tokens.call(request, 3).error_code == ErrorCode.INVALID_PRINCIPAL_TYPE
     assert cached(tokens) == {}
@@ -276,7 +278,7 @@ def test_renewers_are_users(tokens: BrokerHarness) -> None:
         ("SASL_SSL", KafkaPrincipal("alice", token_authenticated=True)),
     ],
 )
-def test_the_anonymous_and_those_with_tokens_get_nothing(tokens: BrokerHarness, protocol, principal) -> None:
+def test_anonymous_clients_and_clients_with_a_token_get_no_token(tokens: BrokerHarness, protocol, principal) -> None:
     token = create(tokens)
     tokens.listener.security_protocol, tokens.principal = protocol, principal
     refused = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
@@ -312,7 +314,7 @@ def test_a_key_that_cannot_be_read_is_reported_with_its_setting(tmp_path: Path, 
     assert both == (f"{name}.file", f"{name} comes from a file or from the environment, not from both")
 
 
-def test_an_empty_key_or_two_keys_stop_the_start(tmp_path: Path, key_file: Path) -> None:
+def test_the_broker_does_not_start_with_an_empty_key_or_two_keys(tmp_path: Path, key_file: Path) -> None:
     key_file.write_text(" \n")
     with pytest.raises(ValueError, match="is empty"):
         BrokerHarness(tmp_path).open(delegation_token_secret_key_file=key_file)

@@ -1,4 +1,4 @@
-"""Features: what ApiVersions reports of them, and how UpdateFeatures changes them."""
+"""Tests of features: how ApiVersions reports them, and how UpdateFeatures changes them."""
 
 import pytest
 
@@ -93,7 +93,7 @@ def test_a_downgrade_does_not_raise_a_level(harness):
     assert update(harness, "transaction.version", 2, UPGRADE).error_code == 0
 
 
-def test_validation_alone_changes_nothing(harness):
+def test_a_validating_update_changes_nothing(harness):
     response = update(harness, "transaction.version", 1, SAFE_DOWNGRADE, validate_only=True)
     assert response.error_code == 0
     assert levels(reported(harness))["transaction.version"] == 2
@@ -106,7 +106,7 @@ def test_old_versions_get_a_result_for_each_feature(harness):
 
 
 def test_an_upgrade_to_the_release_names_features_without_effect(harness):
-    # What `kafka-features upgrade --release-version 4.4` sends.
+    # `kafka-features upgrade --release-version 4.4` sends this request.
     wanted = {
         "metadata.version": 33,
         "kraft.version": 1,

@@ -1,4 +1,4 @@
-"""Fetch: limits, waiting, errors."""
+"""Tests of Fetch: limits, waiting and errors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_every_version_reads_what_was_produced(harness: BrokerHarness, version: 
     assert data.preferred_read_replica == -1
 
 
-def test_at_the_end_there_is_nothing(harness: BrokerHarness) -> None:
+def test_a_fetch_at_the_end_gets_no_records(harness: BrokerHarness) -> None:
     harness.create_topic("t")
     harness.produce("t", b"a", b"b")
     data = harness.fetch("t", 2)
@@ -71,7 +71,7 @@ def test_leader_epoch_of_a_request_is_checked(harness: BrokerHarness, epoch: int
     assert harness.call(request, 12).responses[0].partitions[0].error_code == error
 
 
-def test_first_partition_gives_a_whole_batch_and_the_next_nothing(harness: BrokerHarness) -> None:
+def test_the_first_partition_returns_a_whole_batch_and_the_next_none(harness: BrokerHarness) -> None:
     harness.create_topic("t", 2)
     for partition in range(2):
         harness.produce("t", b"x" * 1000, partition=partition)
@@ -103,7 +103,7 @@ def test_broker_caps_the_response(tmp_path: object) -> None:
     harness.broker.close()
 
 
-def test_waits_for_data_and_is_answered_by_the_append(harness: BrokerHarness) -> None:
+def test_a_fetch_waits_for_data_and_an_append_answers_it(harness: BrokerHarness) -> None:
     harness.create_topic("t")
     waiting = harness.send(fetch_request("t", (0, 0), max_wait_ms=500), 12)
     assert waiting.pending
@@ -112,7 +112,7 @@ def test_waits_for_data_and_is_answered_by_the_append(harness: BrokerHarness) ->
     assert harness.broker.fetch_purgatory.watched() == 0
 
 
-def test_wait_ends_empty_after_max_wait_ms(harness: BrokerHarness) -> None:
+def test_a_waiting_fetch_is_answered_without_data_after_max_wait_ms(harness: BrokerHarness) -> None:
     harness.create_topic("t")
     waiting = harness.send(fetch_request("t", (0, 0), max_wait_ms=500), 12)
     harness.advance_ms(499)
@@ -122,13 +122,13 @@ def test_wait_ends_empty_after_max_wait_ms(harness: BrokerHarness) -> None:
     assert harness.broker.fetch_purgatory.watched() == 0
 
 
-def test_no_wait_is_answered_at_once(harness: BrokerHarness) -> None:
+def test_a_fetch_with_max_wait_ms_0_is_answered_at_once(harness: BrokerHarness) -> None:
     harness.create_topic("t")
     assert harness.send(fetch_request("t", (0, 0), max_wait_ms=0), 12).response.responses
     assert harness.send(fetch_request("t", (0, 0), max_wait_ms=500, min_bytes=0), 12).response.responses
 
 
-def test_waits_until_min_bytes_have_come(harness: BrokerHarness) -> None:
+def test_a_fetch_waits_until_there_are_min_bytes(harness: BrokerHarness) -> None:
     harness.create_topic("t", 2)
     harness.produce("t", b"x" * 100, partition=0)
     waiting = harness.send(fetch_request("t", (0, 0), (1, 0), max_wait_ms=500, min_bytes=1000), 12)
@@ -140,7 +140,7 @@ def test_waits_until_min_bytes_have_come(harness: BrokerHarness) -> None:
     assert len(first.records) + len(second.records) >= 1200
 
 
-def test_expired_wait_gives_what_there_is(harness: BrokerHarness) -> None:
+def test_a_fetch_whose_wait_ends_gets_the_existing_data(harness: BrokerHarness) -> None:
     harness.create_topic("t")
     waiting = harness.send(fetch_request("t", (0, 0), max_wait_ms=500, min_bytes=1_000_000), 12)
     harness.produce("t", b"little")
@@ -150,7 +150,7 @@ def test_expired_wait_gives_what_there_is(harness: BrokerHarness) -> None:
 
 
 def reads_of_each(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The indexes of partitions that are read from now on."""
+    """Return a list of the partitions' indexes that are read from now on."""
     reads: list[int] = []
     read = Partition.read
 
@@ -162,7 +162,7 @@ def reads_of_each(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return reads
 
 
-def test_the_cost_of_an_append_does_not_grow_with_the_partitions_of_a_waiting_fetch(
+def test_the_cost_of_an_append_is_independent_of_the_partitions_of_a_waiting_fetch(
     harness: BrokerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     count = 100
@@ -184,7 +184,7 @@ def test_the_cost_of_an_append_does_not_grow_with_the_partitions_of_a_waiting_fe
 def test_neither_an_append_nor_the_scheduler_reads_many_partitions(
     harness: BrokerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Producers, and all whose time is up, would wait for that."""
+    """Producers, and all fetches whose time is up, would wait for these reads."""
     count = READ_AT_ONCE + 2
     harness.create_topic("t", count)
     every = [(index, 0) for index in range(count)]
@@ -215,7 +215,7 @@ def test_neither_an_append_nor_the_scheduler_reads_many_partitions(
     assert len(waiting.response.responses[0].partitions) == count - 1
 
 
-def test_bytes_of_a_partition_count_once_however_often_it_changes(harness: BrokerHarness) -> None:
+def test_bytes_of_a_partition_count_once_even_if_it_changes_often(harness: BrokerHarness) -> None:
     harness.create_topic("t", 2)
     waiting = harness.send(fetch_request("t", (0, 0), (1, 0), max_wait_ms=500, min_bytes=1200), 12)
     for _ in range(3):
@@ -228,7 +228,7 @@ def test_bytes_of_a_partition_count_once_however_often_it_changes(harness: Broke
 def test_an_append_that_reaches_a_limit_is_answered_once_and_with_a_whole_batch(
     harness: BrokerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Kafka's `DelayedFetch` counts what there is, not what fits beside other partitions' batches."""
+    """Kafka's `DelayedFetch` counts existing bytes, not those that fit beside batches of other partitions."""
     harness.create_topic("t", 3)
     every = [(0, 0), (1, 0), (2, 0)]
     request = fetch_request("t", *every, max_wait_ms=500, min_bytes=1500, max_bytes=1500)
@@ -240,15 +240,15 @@ def test_an_append_that_reaches_a_limit_is_answered_once_and_with_a_whole_batch(
     assert [bool(each.records) for each in waiting.response.responses[0].partitions] == [False, True, False]
 
 
-def test_more_than_a_response_may_have_is_not_waited_for(harness: BrokerHarness) -> None:
-    """As in Kafka, `min_bytes` is at most what the response may have."""
+def test_a_fetch_waits_for_at_most_the_bytes_of_a_response(harness: BrokerHarness) -> None:
+    """As in Kafka, `min_bytes` is at most the maximum size of the response."""
     harness.create_topic("t")
     harness.produce("t", b"x" * 1000)
     request = fetch_request("t", (0, 0), max_wait_ms=500, min_bytes=100_000, max_bytes=1000)
     assert len(harness.send(request, 12).response.responses[0].partitions[0].records) >= 1000
 
 
-def test_other_partitions_do_not_end_the_wait(harness: BrokerHarness) -> None:
+def test_an_append_to_another_partition_does_not_end_the_wait(harness: BrokerHarness) -> None:
     harness.create_topic("t", 2)
     waiting = harness.send(fetch_request("t", (0, 0), max_wait_ms=500), 12)
     harness.produce("t", b"x", partition=1)
@@ -256,7 +256,7 @@ def test_other_partitions_do_not_end_the_wait(harness: BrokerHarness) -> None:
     harness.advance_ms(500)
 
 
-def test_deletion_ends_the_wait(harness: BrokerHarness) -> None:
+def test_deleting_the_topic_ends_the_wait(harness: BrokerHarness) -> None:
     harness.create_topic("t")
     waiting = harness.send(fetch_request("t", (0, 0), max_wait_ms=500), 12)
     harness.call(delete_topics.DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 3)

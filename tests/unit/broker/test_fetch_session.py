@@ -1,4 +1,4 @@
-"""Fetch sessions (KIP-227), by the cache alone and through Fetch requests."""
+"""Tests of fetch sessions (KIP-227), of the cache alone and through Fetch requests."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_incremental_fetch_returns_only_changes(harness: BrokerHarness) -> None:
     assert partitions_of(incremental(harness, session_id, 3, (1, 1))) == []
 
 
-def test_partitions_with_data_go_last(harness: BrokerHarness) -> None:
+def test_partitions_with_data_move_to_the_end_of_the_session(harness: BrokerHarness) -> None:
     harness.create_topic("t", 3)
     session_id = full(harness, (0, 0), (1, 0), (2, 0)).session_id
     for partition in range(3):
@@ -70,7 +70,7 @@ def test_partitions_with_data_go_last(harness: BrokerHarness) -> None:
     assert [each.partition_index for each in response.responses[0].partitions if each.records] == [2]
 
 
-def test_added_and_forgotten_partitions(harness: BrokerHarness) -> None:
+def test_partitions_are_added_to_and_removed_from_a_session(harness: BrokerHarness) -> None:
     harness.create_topic("t", 2)
     session_id = full(harness, (0, 0)).session_id
     forgotten = [fetch.ForgottenTopic("t", partitions=[0])]
@@ -139,7 +139,7 @@ def test_only_some_deleted_topics_are_known_by_name(harness: BrokerHarness, monk
     assert topics.name_of_deleted(second, topics.generation) is None
 
 
-def test_session_that_has_lost_all_partitions_ends(harness: BrokerHarness) -> None:
+def test_a_session_without_partitions_ends(harness: BrokerHarness) -> None:
     harness.create_topic("t")
     session_id = full(harness, (0, 0)).session_id
     response = incremental(harness, session_id, 1, forgotten_topics_data=[fetch.ForgottenTopic("t", partitions=[0])])
@@ -177,14 +177,14 @@ def test_final_epoch_closes_the_session(harness: BrokerHarness) -> None:
     assert incremental(harness, session_id, 1).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
-def test_session_of_names_cannot_go_on_with_ids(harness: BrokerHarness) -> None:
+def test_a_session_of_topic_names_cannot_continue_with_ids(harness: BrokerHarness) -> None:
     harness.create_topic("t")
     session_id = full(harness, (0, 0)).session_id
     response = harness.call(fetch_request(b"", session_id=session_id, session_epoch=1), 13)
     assert response.error_code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
 
 
-def test_session_that_went_on_meanwhile_is_an_error(harness: BrokerHarness) -> None:
+def test_a_session_that_another_request_has_continued_is_an_error(harness: BrokerHarness) -> None:
     harness.create_topic("t")
     session_id = full(harness, (0, 0)).session_id
     waiting = harness.send(fetch_request("t", max_wait_ms=500, session_id=session_id, session_epoch=1), VERSION)
@@ -194,7 +194,7 @@ def test_session_that_went_on_meanwhile_is_an_error(harness: BrokerHarness) -> N
     assert waiting.response.error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
 
 
-def test_cache_without_slots_creates_no_session(tmp_path: Any) -> None:
+def test_a_cache_without_slots_creates_no_session(tmp_path: Any) -> None:
     harness = BrokerHarness(tmp_path)
     harness.open(max_incremental_fetch_session_cache_slots=0)
     harness.create_topic("t")
@@ -203,12 +203,12 @@ def test_cache_without_slots_creates_no_session(tmp_path: Any) -> None:
     harness.broker.close()
 
 
-def test_epochs_wrap_to_one() -> None:
+def test_session_epochs_wrap_to_one() -> None:
     assert next_epoch(1) == 2
     assert next_epoch(2**31 - 1) == 1
 
 
-def test_full_cache_gives_the_slot_of_a_stale_session() -> None:
+def test_a_full_cache_evicts_a_stale_session() -> None:
     clock = ManualClock()
     cache = cache_of(1, clock)
     first = cache.create(False, 1)
@@ -219,7 +219,7 @@ def test_full_cache_gives_the_slot_of_a_stale_session() -> None:
     assert cache.get(first.id) is None
 
 
-def test_session_in_use_is_not_stale() -> None:
+def test_a_session_in_use_is_not_stale() -> None:
     clock = ManualClock()
     cache = cache_of(1, clock)
     first = cache.create(False, 2)
@@ -232,7 +232,7 @@ def test_session_in_use_is_not_stale() -> None:
     assert cache.get(first.id) is first
 
 
-def test_larger_session_takes_the_slot_of_an_old_smaller_one() -> None:
+def test_a_larger_session_evicts_an_old_smaller_one() -> None:
     clock = ManualClock()
     cache = cache_of(2, clock)
     small, large = cache.create(False, 1), cache.create(False, 5)
@@ -249,7 +249,7 @@ def test_larger_session_takes_the_slot_of_an_old_smaller_one() -> None:
     assert cache.get(large.id) is large
 
 
-def test_evicted_session_is_unknown() -> None:
+def test_an_evicted_session_is_unknown() -> None:
     clock = ManualClock()
     cache = cache_of(1, clock)
     first = cache.create(False, 1)
@@ -278,7 +278,7 @@ def test_the_partitions_of_all_sessions_are_limited(tmp_path: Path) -> None:
     assert (second.session_id, partitions_of(second)) == (0, [2, 3]), "served without a session"
     assert incremental(harness, first.session_id, 1, (2, 0)).error_code == 0
     assert cache.partition_count == 3
-    # Of a topic that does not exist, too: it costs as much.
+    # The partition may belong to a missing topic, because that takes as much memory.
     request = fetch_request("nope", (0, 0), session_id=first.session_id, session_epoch=2)
     assert harness.call(request, VERSION).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     assert (len(cache), cache.partition_count) == (0, 0)
@@ -303,7 +303,7 @@ def test_forgotten_partitions_and_ended_sessions_make_room(harness: BrokerHarnes
     assert (len(cache), cache.partition_count) == (0, 0)
 
 
-def test_room_for_partitions_comes_from_unused_sessions_alone() -> None:
+def test_only_unused_sessions_are_evicted_for_partitions() -> None:
     clock = ManualClock()
     cache = cache_of(10, clock, max_partitions=10)
     old, used = cache.create(False, 4), cache.create(False, 4)
@@ -331,13 +331,13 @@ def test_no_session_keeps_a_name_that_no_topic_can_have(harness: BrokerHarness) 
 
 
 def made(cache: FetchSessionCache, owner: str, count: int, size: int = 1) -> list[int]:
-    """The ids of so many sessions that an owner asks for, as far as it gets them."""
+    """Open this many sessions for an owner, as far as possible. Return their ids."""
     sessions = [cache.create(False, size, owner) for _ in range(count)]
     return [session.id for session in sessions if session is not None]
 
 
 def test_one_owner_leaves_slots_to_others() -> None:
-    """Also sessions in use, of which none may be evicted; and to several others."""
+    """This also holds for sessions in use, which cannot be evicted, and for several other owners."""
     cache = cache_of(100)
 
     assert len(made(cache, "mallory", 200)) == 90
@@ -348,7 +348,7 @@ def test_one_owner_leaves_slots_to_others() -> None:
 
 
 def test_the_owner_with_most_sessions_loses_one_first() -> None:
-    """Of those unused for two minutes, and also where others are unused for longer, or smaller."""
+    """This holds for sessions that are unused for two minutes, even if other sessions are older or smaller."""
     clock = ManualClock()
     cache = cache_of(30, clock)
     quiet = made(cache, "alice", 5)
@@ -372,7 +372,7 @@ def test_the_owner_with_most_sessions_loses_one_first() -> None:
     assert [each for each in quiet if cache.get(each) is None] == []
 
 
-def test_the_owner_with_most_sessions_takes_no_slot_from_others() -> None:
+def test_the_owner_with_most_sessions_evicts_no_session_of_others() -> None:
     clock = ManualClock()
     cache = cache_of(100, clock)
     quiet = made(cache, "alice", 5)

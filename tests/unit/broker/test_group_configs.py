@@ -1,4 +1,4 @@
-"""The configs of groups: described, changed, kept, in force."""
+"""Tests of group configs: they are described, changed, stored and applied."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def harness(tmp_path: Path) -> BrokerHarness:
 
 
 def interval_of(harness: BrokerHarness, group_id: str) -> int:
-    """The heartbeat interval that the response gives a member, in milliseconds."""
+    """Return the heartbeat interval of a member's response, in milliseconds."""
     request = ConsumerGroupHeartbeatRequest(group_id, "m", 0, None, None, 1000, ["t"], topic_partitions=[])
     reply = harness.send(request, 1)
     harness.broker.store.write_and_wait([])
@@ -52,7 +52,7 @@ def test_a_group_without_configs_has_the_defaults(harness: BrokerHarness) -> Non
     harness.broker.close()
 
 
-def test_changes_are_in_force_and_kept(harness: BrokerHarness) -> None:
+def test_changed_group_configs_apply_and_survive_a_restart(harness: BrokerHarness) -> None:
     assert alter(harness, GROUP, "g", (INTERVAL, SET, "7000"), validate_only=True) == 0
     assert interval_of(harness, "g") == 5_000
     assert alter(harness, GROUP, "g", (INTERVAL, SET, " 7000 ")) == 0
@@ -73,7 +73,9 @@ def test_changes_are_in_force_and_kept(harness: BrokerHarness) -> None:
 
 
 @pytest.mark.parametrize(("name", "value", "message"), GROUP_CONFIG_ERRORS, ids=lambda each: each[:40])
-def test_bad_values_are_refused_with_kafkas_words(harness: BrokerHarness, name: str, value: str, message: str) -> None:
+def test_invalid_values_are_refused_with_kafkas_messages(
+    harness: BrokerHarness, name: str, value: str, message: str
+) -> None:
     wanted = AlterConfigsResource(GROUP, "g", [AlterableConfig(name, SET, value)])
     (result,) = harness.call(IncrementalAlterConfigsRequest([wanted]), 1).responses
     assert (result.error_code, result.error_message) == (ErrorCode.INVALID_CONFIG, message)
@@ -82,7 +84,7 @@ def test_bad_values_are_refused_with_kafkas_words(harness: BrokerHarness, name: 
     harness.broker.close()
 
 
-def test_a_stored_value_that_cannot_be_is_reported_and_left_out(
+def test_an_invalid_stored_value_is_reported_and_ignored(
     harness: BrokerHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert alter(harness, GROUP, "g", ("share.auto.offset.reset", SET, "earliest")) == 0
@@ -94,7 +96,7 @@ def test_a_stored_value_that_cannot_be_is_reported_and_left_out(
     harness.broker.close()
 
 
-def test_a_session_is_longer_than_an_interval(tmp_path: Path) -> None:
+def test_a_session_timeout_must_exceed_the_heartbeat_interval(tmp_path: Path) -> None:
     harness = BrokerHarness(tmp_path)
     harness.open(group_consumer_max_heartbeat_interval_ms=100_000)
     assert alter(harness, GROUP, "g", (INTERVAL, SET, "45000")) == ErrorCode.INVALID_CONFIG

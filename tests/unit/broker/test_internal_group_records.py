@@ -1,4 +1,4 @@
-"""Records of each kind of group, and of transactional ids: they show what the Describe APIs say, and go with it."""
+"""Records of groups and transactional ids in internal topics show the same as Describe APIs."""
 
 from __future__ import annotations
 
@@ -69,8 +69,10 @@ KINDS: Final[dict[ApiKey, tuple[str, set[str]]]] = {
 
 
 @pytest.mark.parametrize("api_key", KINDS, ids=lambda api_key: api_key.name)
-def test_records_are_the_same_as_things_change_and_in_a_comparison(harness: BrokerHarness, api_key: ApiKey) -> None:
-    """All of them go with their subjects: a rewritten topic has no record of a deleted subject."""
+def test_records_that_changes_write_equal_those_that_a_comparison_writes(
+    harness: BrokerHarness, api_key: ApiKey
+) -> None:
+    """Each record is deleted with its subject, so a rewritten topic has no record of a deleted subject."""
     topic, kinds = KINDS[api_key]
     prepare(harness)
     for key_type in (0, 1):
@@ -212,7 +214,7 @@ def test_a_transaction_is_written_as_it_is_described(harness: BrokerHarness) -> 
     compare()
 
 
-def test_a_share_heartbeat_makes_the_topic_of_what_is_delivered(harness: BrokerHarness) -> None:
+def test_a_share_heartbeat_creates_the_topic_of_share_group_states(harness: BrokerHarness) -> None:
     ask(harness, ShareGroupHeartbeatRequest("g", "m", 0, subscribed_topic_names=["t"]), 1)
     harness.broker.auto_creation.wait()
     assert harness.broker.topics.get(SHARE_STATE) is None
@@ -251,7 +253,7 @@ def test_the_state_of_a_share_partition_is_written_as_a_snapshot(harness: Broker
 
 
 def test_the_topic_of_share_groups_stays_short(harness: BrokerHarness) -> None:
-    """It is not compacted: what is out of date is deleted, and the last state of each partition is kept."""
+    """The topic is not compacted. Old records are deleted, and the last state of each partition is kept."""
     harness.broker.auto_creation.require_internal(SHARE_STATE)
     harness.broker.auto_creation.wait()
     for offset in range(1100):

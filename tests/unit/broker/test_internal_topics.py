@@ -1,4 +1,4 @@
-"""Internal topics: they appear as Kafka's do, and show what the store has, also after crashes and failed writes."""
+"""Tests of internal topics: they look like Kafka's and show the store, also after crashes and failed writes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ GROUPS: Final = ("a", "b", "c")
 
 
 def find(harness: BrokerHarness, key_type: int = 0) -> None:
-    """Ask for a coordinator, and wait for what that makes."""
+    """Find a coordinator, and wait for the topic that this creates."""
     assert harness.call(FindCoordinatorRequest(key_type=key_type, coordinator_keys=["g"]), 4).coordinators
     harness.broker.auto_creation.wait()
 
@@ -53,7 +53,7 @@ def commit(harness: BrokerHarness, group: str, partition: int, offset: int, topi
 
 
 def committed(harness: BrokerHarness) -> dict[tuple[str, tuple[Any, ...]], tuple[int, int, str]]:
-    """Return what OffsetFetch says, by what a record would have as its key."""
+    """Return the result of OffsetFetch, by the keys of the records."""
     asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group, topics=None) for group in GROUPS])
     return {
         ("offset_commit", (group.group_id, topic.name, each.partition_index)): (
@@ -88,7 +88,7 @@ def delete(harness: BrokerHarness, name: str) -> None:
 
 
 def step(harness: BrokerHarness, dice: random.Random) -> None:
-    """Change some offset or group in some way."""
+    """Change an offset or a group."""
     group = dice.choice(GROUPS)
     kind = dice.randrange(10)
     if kind < 6:
@@ -103,10 +103,10 @@ def step(harness: BrokerHarness, dice: random.Random) -> None:
         harness.create_topic("u", 4)
 
 
-# How they appear
+# Creation and description
 
 
-def test_the_first_search_for_a_coordinator_makes_the_topic_as_kafka_does(harness: BrokerHarness) -> None:
+def test_finding_a_coordinator_creates_the_topic_as_in_kafka(harness: BrokerHarness) -> None:
     assert [topic.name for topic in harness.call(MetadataRequest(None), 12).topics] == []
     find(harness)
     (topic,) = harness.call(MetadataRequest(None), 12).topics
@@ -129,7 +129,7 @@ def test_partitions_and_segments_are_those_of_the_settings(harness: BrokerHarnes
     assert (len(topic.partitions), topic.overrides["segment.bytes"]) == (3, "12345")
 
 
-def test_a_search_that_is_refused_makes_no_topic(harness: BrokerHarness) -> None:
+def test_a_refused_search_for_a_coordinator_creates_no_topic(harness: BrokerHarness) -> None:
     coordinators = harness.call(FindCoordinatorRequest(key_type=9, coordinator_keys=["g"]), 4).coordinators
     assert coordinators[0].error_code == ErrorCode.INVALID_REQUEST
     harness.broker.auto_creation.wait()
@@ -146,7 +146,7 @@ def test_only_partitions_with_records_have_a_directory(harness: BrokerHarness) -
     assert [each.name for each in harness.data_dir.glob(f"{OFFSETS}-*")] == [f"{OFFSETS}-{partition_for('a', 50)}"]
 
 
-# What they tell
+# Content
 
 
 def test_offsets_are_written_as_kafka_writes_them(harness: BrokerHarness) -> None:
@@ -166,7 +166,7 @@ def test_offsets_are_written_as_kafka_writes_them(harness: BrokerHarness) -> Non
     assert {partition for partition, _key, _value in raw_records(harness, OFFSETS)} == {partition_for("g", 50)}
 
 
-def test_an_offset_with_an_expiry_of_its_own_has_the_version_that_has_it(harness: BrokerHarness) -> None:
+def test_an_offset_with_its_own_expiry_is_written_in_a_version_with_that_field(harness: BrokerHarness) -> None:
     prepared(harness)
     partitions = [OffsetCommitRequestPartition(0, 1)]
     topics = [OffsetCommitRequestTopic("t", partitions=partitions)]
@@ -202,7 +202,7 @@ def test_a_generation_of_a_classic_group_is_written(harness: BrokerHarness) -> N
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_topic_agrees_with_the_store_at_all_times(tmp_path: Path, seed: int) -> None:
-    """Also when the server is killed at any time, and when it stops and starts again."""
+    """This also holds if the server is killed at any time, and if it stops and starts."""
     dice = random.Random(seed)
     harness = BrokerHarness(tmp_path / "data")
     harness.data_dir.mkdir()
@@ -223,7 +223,7 @@ def test_a_topic_agrees_with_the_store_at_all_times(tmp_path: Path, seed: int) -
 
 
 def killed(harness: BrokerHarness, directory: Path) -> BrokerHarness:
-    """Return a broker on what a killed one has left behind, at this moment."""
+    """Return a broker on the data that a killed broker leaves at this moment."""
     shutil.copytree(harness.data_dir, directory)
     harness.broker.close()
     after = BrokerHarness(directory)
@@ -233,7 +233,7 @@ def killed(harness: BrokerHarness, directory: Path) -> BrokerHarness:
     return after
 
 
-def test_rows_from_before_the_topic_are_written(harness: BrokerHarness) -> None:
+def test_rows_that_are_older_than_the_topic_are_written(harness: BrokerHarness) -> None:
     harness.create_topic("t", 4)
     for group in GROUPS:
         commit(harness, group, 1, 7)
@@ -257,7 +257,7 @@ def test_a_clean_stop_leaves_nothing_to_compare(harness: BrokerHarness) -> None:
 
 
 def test_a_deleted_topic_is_written_again(harness: BrokerHarness) -> None:
-    """As the store is the truth, groups outlive it."""
+    """The groups survive, because the store has the truth."""
     prepared(harness)
     commit(harness, "a", 0, 1)
     shown(harness)
@@ -286,7 +286,7 @@ def test_keys_move_when_the_topic_gets_more_partitions(harness: BrokerHarness) -
     )
 
 
-def test_many_commits_between_two_turns_are_one_record(harness: BrokerHarness) -> None:
+def test_many_commits_of_an_offset_between_two_turns_become_one_record(harness: BrokerHarness) -> None:
     prepared(harness)
     for offset in range(100):
         commit(harness, "a", 0, offset)

@@ -1,4 +1,4 @@
-"""Logs are opened when they are used first: what may have happened to them, or to their topic, before that."""
+"""Tests of logs that are opened at their first use, and of changes to the log or topic before that."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def partition(harness: BrokerHarness, topic: str = "t", index: int = 0) -> Parti
     return there
 
 
-def test_a_start_opens_no_log_and_a_request_the_one_it_needs(harness: BrokerHarness) -> None:
+def test_a_start_opens_no_log_and_a_request_opens_only_its_own(harness: BrokerHarness) -> None:
     harness.create_topic("t", 2)
     harness.produce("t", b"a", b"b")
     harness.reopen()
@@ -37,7 +37,7 @@ def test_a_start_opens_no_log_and_a_request_the_one_it_needs(harness: BrokerHarn
     assert partition(harness, index=1).opened_log is None
 
 
-def test_the_rest_follows_by_itself(harness: BrokerHarness) -> None:
+def test_other_logs_are_opened_in_the_background(harness: BrokerHarness) -> None:
     harness.create_topic("t", 3)
     harness.create_topic("u", 2)
     harness.reopen()
@@ -45,7 +45,7 @@ def test_the_rest_follows_by_itself(harness: BrokerHarness) -> None:
     assert len(harness.broker.logs.logs()) == 5
 
 
-def test_a_crash_leaves_small_logs_to_their_first_use_and_large_ones_to_the_start(harness: BrokerHarness) -> None:
+def test_after_a_crash_the_start_recovers_large_logs_and_the_first_use_small_ones(harness: BrokerHarness) -> None:
     harness.create_topic("t", 3)
     harness.produce("t", b"a")
     for _ in range(70):
@@ -57,7 +57,7 @@ def test_a_crash_leaves_small_logs_to_their_first_use_and_large_ones_to_the_star
 
 
 def crash(harness: BrokerHarness) -> None:
-    """Reopen the broker without the marker of a clean stop and the checkpoints that belong to it."""
+    """Reopen the broker without the marker of a clean stop and without its checkpoints."""
     before = {path.name: path.read_bytes() for path in harness.data_dir.iterdir() if path.is_file()}
     harness.broker.close()
     for path in harness.data_dir.iterdir():
@@ -79,7 +79,7 @@ def test_a_torn_tail_is_cut_at_the_first_use(harness: BrokerHarness) -> None:
     assert harness.produce("t", b"b").base_offset == 1
 
 
-def test_configs_changed_before_the_first_use_are_in_force(harness: BrokerHarness) -> None:
+def test_configs_that_change_before_the_first_use_apply(harness: BrokerHarness) -> None:
     harness.create_topic("t")
     harness.reopen()
     topic = harness.broker.topics.get("t")
@@ -89,7 +89,7 @@ def test_configs_changed_before_the_first_use_are_in_force(harness: BrokerHarnes
     assert partition(harness).log.config.retention_ms == 1234
 
 
-def test_a_topic_deleted_before_the_first_use_is_gone(harness: BrokerHarness) -> None:
+def test_a_topic_can_be_deleted_before_the_first_use(harness: BrokerHarness) -> None:
     harness.create_topic("t")
     harness.reopen()
     gone = partition(harness)
@@ -100,7 +100,7 @@ def test_a_topic_deleted_before_the_first_use_is_gone(harness: BrokerHarness) ->
     assert not (harness.data_dir / "t-0").exists()
 
 
-def test_a_log_that_cannot_be_opened_costs_its_own_requests_alone(harness: BrokerHarness) -> None:
+def test_a_log_that_cannot_be_opened_fails_only_its_own_requests(harness: BrokerHarness) -> None:
     harness.create_topic("t", 2)
     harness.produce("t", b"a", partition=1)
     harness.advance_ms(60)
@@ -121,7 +121,7 @@ def test_a_log_that_cannot_be_opened_costs_its_own_requests_alone(harness: Broke
 
 @contextlib.contextmanager
 def first_log_unreadable(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The disk cannot read the log of each topic's first partition."""
+    """Let the disk fail to read the log of each topic's first partition."""
     opened = LogManager.get_or_create
 
     def fails(manager: LogManager, topic: str, index: int, *given: Any, **options: Any) -> PartitionLog:

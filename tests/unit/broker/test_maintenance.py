@@ -1,4 +1,4 @@
-"""Periodic work on the logs: it runs, and a disk that is slow about it holds up no timer."""
+"""Tests of periodic work on logs: it runs, and a slow disk delays no timer."""
 
 import threading
 
@@ -13,7 +13,7 @@ from tests.unit.broker.broker_harness import BrokerHarness
 MANY_BATCHES = 100_000
 
 
-def test_a_slow_sync_holds_up_no_timer(monkeypatch):
+def test_a_slow_sync_delays_no_timer(monkeypatch):
     syncing, release, fired = threading.Event(), threading.Event(), threading.Event()
 
     def slow(self, now_ms):
@@ -30,7 +30,7 @@ def test_a_slow_sync_holds_up_no_timer(monkeypatch):
             release.set()
 
 
-def test_work_that_fails_is_done_again(monkeypatch):
+def test_failed_work_is_repeated(monkeypatch):
     runs = threading.Semaphore(0)
 
     def failing(self, now_ms):
@@ -60,7 +60,7 @@ def test_each_checkpoint_has_its_interval(monkeypatch, key, method, other):
     assert not others
 
 
-def test_a_compaction_under_way_does_not_delay_the_close(monkeypatch, tmp_path):
+def test_a_running_compaction_does_not_delay_the_close(monkeypatch, tmp_path):
     harness = BrokerHarness(tmp_path)
     broker = harness.open(log_cleaner_backoff_ms=10)
     harness.create_topic("t", cleanup_policy="compact", min_cleanable_dirty_ratio="0.01", internal_segment_bytes="150")

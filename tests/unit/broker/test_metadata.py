@@ -1,4 +1,4 @@
-"""Metadata and DescribeCluster, DescribeTopicPartitions: who is there and what they have."""
+"""Tests of Metadata, DescribeCluster and DescribeTopicPartitions."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ def test_every_version_returns_broker_and_topic(harness: BrokerHarness, version:
 
 
 @pytest.mark.parametrize(("version", "expected"), [(0, ["a", "b"]), (1, []), (13, [])])
-def test_empty_list(harness: BrokerHarness, version: int, expected: list[str]) -> None:
+def test_an_empty_list_returns_no_topics(harness: BrokerHarness, version: int, expected: list[str]) -> None:
     harness.create_topic("b")
     harness.create_topic("a")
     assert [topic.name for topic in harness.call(by_name(), version).topics] == expected
 
 
-def test_null_list_means_all(harness: BrokerHarness) -> None:
+def test_a_null_list_returns_all_topics(harness: BrokerHarness) -> None:
     harness.create_topic("b")
     harness.create_topic("a")
     response = harness.call(metadata.MetadataRequest(None), 12)
@@ -70,7 +70,7 @@ def test_topics_are_found_by_id(harness: BrokerHarness) -> None:
     assert (missing.error_code, missing.name, missing.topic_id) == (ErrorCode.UNKNOWN_TOPIC_ID, None, unknown)
 
 
-def test_names_beside_ids_are_not_looked_at(harness: BrokerHarness) -> None:
+def test_names_are_ignored_if_there_are_ids(harness: BrokerHarness) -> None:
     wanted = [metadata.MetadataRequestTopic(harness.create_topic("t"), None), metadata.MetadataRequestTopic(name="u")]
     assert codes_of(harness.call(metadata.MetadataRequest(wanted), 12)) == [("t", 0)]
     assert harness.broker.auto_creation.not_under_way(["u"]) == ["u"]
@@ -102,7 +102,7 @@ def test_metadata_creates_missing_topics(tmp_path: Path) -> None:
     harness.broker.close()
 
 
-def test_auto_creation_of_impossible_names(harness: BrokerHarness) -> None:
+def test_topics_with_invalid_names_are_not_created(harness: BrokerHarness) -> None:
     harness.create_topic("a.b")
     request = by_name("a b", "a_b", "c.d", "c_d", "good")
     impossible, missing = ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -142,7 +142,7 @@ def test_many_names_are_created_in_few_transactions(harness: BrokerHarness) -> N
 
 
 class SlowStore:
-    """Lets no write be done before `go`; then it goes to the store, or fails."""
+    """A store that waits for `go` before each write, which then succeeds or fails."""
 
     def __init__(self, harness: BrokerHarness, error: StoreError | None = None) -> None:
         self.go = threading.Event()
@@ -157,7 +157,7 @@ class SlowStore:
         self._write_and_wait(statements)
 
 
-def test_others_do_not_wait_for_auto_creation(harness: BrokerHarness) -> None:
+def test_other_requests_do_not_wait_for_auto_creation(harness: BrokerHarness) -> None:
     harness.create_topic("t")
     parked = harness.send(fetch_request("t", (0, 0), max_wait_ms=500), 12)
     store = SlowStore(harness)
@@ -171,7 +171,7 @@ def test_others_do_not_wait_for_auto_creation(harness: BrokerHarness) -> None:
     assert codes_of(harness.call(by_name("new"), 12)) == [("new", 0)]
 
 
-def test_names_under_way_are_not_created_twice_and_are_limited(tmp_path: Path) -> None:
+def test_names_that_are_being_created_are_limited_and_created_once(tmp_path: Path) -> None:
     harness = BrokerHarness(tmp_path)
     harness.open(num_partitions=10)
     creation = harness.broker.auto_creation
@@ -281,7 +281,7 @@ def describe_partitions(
     )
 
 
-def test_describe_topic_partitions_in_pages(harness: BrokerHarness) -> None:
+def test_describe_topic_partitions_returns_pages(harness: BrokerHarness) -> None:
     harness.create_topic("b", 3)
     harness.create_topic("a", 2)
     assert describe_partitions(harness) == ([("a", 0, [0, 1]), ("b", 0, [0, 1, 2])], None)
@@ -291,12 +291,12 @@ def test_describe_topic_partitions_in_pages(harness: BrokerHarness) -> None:
     assert describe_partitions(harness, limit=0) == ([("a", 0, [0])], ("a", 1))
 
 
-def test_describe_topic_partitions_after_the_cursors_topic_is_gone(harness: BrokerHarness) -> None:
+def test_describe_topic_partitions_continues_after_the_cursors_topic_was_deleted(harness: BrokerHarness) -> None:
     harness.create_topic("c", 2)
     assert describe_partitions(harness, cursor=("b", 1)) == ([("c", 0, [0, 1])], None)
 
 
-def test_describe_topic_partitions_errors(harness: BrokerHarness) -> None:
+def test_describe_topic_partitions_returns_errors(harness: BrokerHarness) -> None:
     harness.create_topic("t")
     described, following = describe_partitions(harness, "t", "nope", "a b")
     assert described == [

@@ -1,4 +1,4 @@
-"""The first file of a store: made whole in memory, and put in place at once, wherever the first start ends."""
+"""The first file of a store is built in memory and put in place in one step, wherever the first start ends."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ for calls in itertools.count(1):
     if not os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]):
         break
 """
-"""A process ends before its first, second, … call of a function of C, each time in a new folder."""
+"""The script ends a process before its first, second, … call of a function of C, each time in a new folder."""
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def opened(path: Path) -> Store:
 
 
 def content(path: Path) -> dict[str, object]:
-    """Return what a store says of itself, once it is open."""
+    """Return the content of a store once it is open."""
     store = opened(path)
     tables = store.read("SELECT name FROM sqlite_master WHERE type = 'table'")
     found: dict[str, object] = {pragma: store.read(f"PRAGMA {pragma}") for pragma in PRAGMAS}
@@ -65,8 +65,8 @@ def content(path: Path) -> dict[str, object]:
     return found
 
 
-def test_a_new_file_is_what_the_steps_of_the_schema_make(path: Path, tmp_path: Path) -> None:
-    """SQLite makes the file that is there already, and empty, step by step."""
+def test_a_new_file_equals_the_result_of_all_migrations(path: Path, tmp_path: Path) -> None:
+    """SQLite builds the other file, which exists and is empty, step by step."""
     (tmp_path / "steps").touch()
     made = content(path)
     assert made == content(tmp_path / "steps")
@@ -75,15 +75,15 @@ def test_a_new_file_is_what_the_steps_of_the_schema_make(path: Path, tmp_path: P
 
 
 @pytest.mark.skipif(os.name != "posix", reason="modes are of POSIX")
-def test_only_the_user_reads_a_new_file(path: Path) -> None:
+def test_only_the_user_may_read_a_new_file(path: Path) -> None:
     store = opened(path)
     assert {each.stat().st_mode & 0o777 for each in path.parent.iterdir()} == {0o600}
     store.close()
 
 
 @pytest.mark.parametrize("suffix", ["-wal", "-journal"])
-def test_what_is_left_of_an_older_file_never_gets_into_a_new_one(path: Path, suffix: str) -> None:
-    """The file is gone, and what SQLite had beside it is not."""
+def test_remains_of_an_older_file_never_enter_a_new_one(path: Path, suffix: str) -> None:
+    """The old file was deleted, but not the files that SQLite kept beside it."""
     store = opened(path)
     store.exclusively(lambda connection: connection.execute("INSERT INTO internal_topics (name) VALUES ('old')"))
     kept = path.with_name("klamm.db-wal").read_bytes()
@@ -97,7 +97,7 @@ def test_what_is_left_of_an_older_file_never_gets_into_a_new_one(path: Path, suf
 
 
 def state(folder: Path) -> frozenset[tuple[str, bytes]]:
-    """Return the files of a folder, without what is random in their names."""
+    """Return the files of a folder, without random parts of their names."""
     return frozenset((re.sub(r"-[0-9a-f]{16}$", "", each.name), each.read_bytes()) for each in folder.iterdir())
 
 
@@ -118,7 +118,7 @@ def test_a_first_start_that_ends_anywhere_starts_again(path: Path, tmp_path: Pat
 
 
 class RecordedPlatform:
-    """The platform, with notes of what it was asked to sync and to rename."""
+    """The platform, which records the calls of sync and rename."""
 
     def __init__(self, real: object) -> None:
         self._real = real
@@ -131,7 +131,7 @@ class RecordedPlatform:
 
 
 @pytest.mark.parametrize("is_temporary", [False, True])
-def test_a_power_cut_finds_a_whole_file_or_none(
+def test_a_power_cut_leaves_a_whole_file_or_none(
     path: Path, monkeypatch: pytest.MonkeyPatch, is_temporary: bool
 ) -> None:
     platform = RecordedPlatform(files.PLATFORM)

@@ -1,4 +1,4 @@
-"""A system that starts no more threads: work is done later, and a stop waits for no missing thread."""
+"""If the system can start no further threads, work is done later, and a stop does not wait for missing threads."""
 
 import threading
 
@@ -23,7 +23,7 @@ def no_thread(monkeypatch):
         yield patch
 
 
-def test_serial_work_is_done_with_the_next(no_thread):
+def test_serial_work_without_a_thread_is_done_with_the_next_work(no_thread):
     done = threading.Semaphore(0)
     worker = SerialWorker("test")
     worker.submit(done.release)
@@ -35,7 +35,7 @@ def test_serial_work_is_done_with_the_next(no_thread):
 
 
 class Schedule:
-    """Something to compact, each time."""
+    """A schedule that has a log to compact each time."""
 
     def __init__(self):
         self.runs = threading.Semaphore(0)
@@ -61,7 +61,7 @@ def test_a_compaction_is_tried_again(no_thread):
     compaction.stop()
 
 
-def test_topics_are_created_with_the_next(tmp_path, monkeypatch):
+def test_topics_are_created_together_with_later_ones(tmp_path, monkeypatch):
     harness = BrokerHarness(tmp_path)
     creation = harness.open().auto_creation
     with monkeypatch.context() as patch:

@@ -1,4 +1,4 @@
-"""ListOffsets, OffsetForLeaderEpoch, DeleteRecords, DescribeProducers, DescribeLogDirs."""
+"""Tests of ListOffsets, OffsetForLeaderEpoch, DeleteRecords, DescribeProducers and DescribeLogDirs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NOW_MS = 1_700_000_000_000
 
 
 def append(harness: BrokerHarness, *timestamps: int) -> None:
-    """One batch with a record per timestamp, counted from `NOW_MS`."""
+    """Append one batch with a record per timestamp. Timestamps count from `NOW_MS`."""
     batch = bytes(encode_batch([Record(timestamp_ms=NOW_MS + each, value=b"x") for each in timestamps]))
     data = [produce.TopicProduceData("t", partition_data=[produce.PartitionProduceData(0, batch)])]
     response = harness.call(produce.ProduceRequest(None, -1, 1000, data), 9)
@@ -50,7 +50,7 @@ class CountedIndex(int):
         return int.__eq__(self, other)  # type: ignore[no-any-return, unused-ignore]
 
 
-def test_many_partitions_asked_for_twice_cost_no_more_than_their_number(harness: BrokerHarness) -> None:
+def test_the_cost_of_repeated_partitions_grows_linearly(harness: BrokerHarness) -> None:
     count = 2000
     wanted = [list_offsets.ListOffsetsPartition(CountedIndex(index)) for index in (*range(count), 0)]
     request = list_offsets.ListOffsetsRequest(-1, 0, [list_offsets.ListOffsetsTopic("t", wanted)])
@@ -65,7 +65,7 @@ def test_many_partitions_asked_for_twice_cost_no_more_than_their_number(harness:
 
 
 @pytest.mark.parametrize("version", range(1, 12))
-def test_ends_in_every_version(harness: BrokerHarness, version: int) -> None:
+def test_the_first_and_last_offset_are_listed_in_every_version(harness: BrokerHarness, version: int) -> None:
     harness.create_topic("t")
     append(harness, 0, 1, 2)
     epoch = 0 if version >= 4 else -1
@@ -114,13 +114,13 @@ def test_remote_offsets_are_unknown_without_remote_storage(harness: BrokerHarnes
     ("timestamp", "version"),
     [(MAX_TIMESTAMP, 6), (EARLIEST_LOCAL, 7), (LATEST_TIERED, 8), (EARLIEST_PENDING_UPLOAD, 10), (-7, 11)],
 )
-def test_timestamps_that_a_version_does_not_know(harness: BrokerHarness, timestamp: int, version: int) -> None:
+def test_special_timestamps_of_later_versions_are_refused(harness: BrokerHarness, timestamp: int, version: int) -> None:
     harness.create_topic("t")
     assert find(harness, timestamp, version)[0] == ErrorCode.UNSUPPORTED_VERSION
     assert find(harness, timestamp, version, partition_index=9)[0] == ErrorCode.UNSUPPORTED_VERSION
 
 
-def test_list_offsets_errors(harness: BrokerHarness) -> None:
+def test_list_offsets_returns_errors(harness: BrokerHarness) -> None:
     assert find(harness, LATEST)[0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     harness.create_topic("t")
     assert find(harness, LATEST, partition_index=1)[0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -175,7 +175,7 @@ def delete(harness: BrokerHarness, offset: int, topic: str = "t", version: int =
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_delete_records(harness: BrokerHarness, version: int) -> None:
+def test_records_are_deleted_up_to_an_offset(harness: BrokerHarness, version: int) -> None:
     harness.create_topic("t")
     append(harness, 0, 1, 2)
     assert delete(harness, 2, version=version) == (0, 2)
@@ -187,7 +187,7 @@ def test_delete_records(harness: BrokerHarness, version: int) -> None:
     assert find(harness, EARLIEST)[2] == 3
 
 
-def test_delete_records_refused(harness: BrokerHarness) -> None:
+def test_delete_records_refuses_invalid_offsets(harness: BrokerHarness) -> None:
     assert delete(harness, 0) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
     harness.create_topic("t")
     harness.create_topic("c", cleanup_policy="compact")
@@ -198,7 +198,7 @@ def test_delete_records_refused(harness: BrokerHarness) -> None:
     assert delete(harness, 0, "__consumer_offsets") == (ErrorCode.INVALID_TOPIC_EXCEPTION, -1)
 
 
-def test_describe_producers(harness: BrokerHarness) -> None:
+def test_active_producers_are_described(harness: BrokerHarness) -> None:
     harness.create_topic("t")
     harness.produce("t", b"a", b"b", producer_id=5, producer_epoch=2, base_sequence=0)
 
@@ -214,7 +214,7 @@ def test_describe_producers(harness: BrokerHarness) -> None:
 
 
 @pytest.mark.parametrize("version", range(1, 6))
-def test_describe_log_dirs(harness: BrokerHarness, version: int) -> None:
+def test_log_directories_are_described(harness: BrokerHarness, version: int) -> None:
     harness.create_topic("t", 2)
     harness.create_topic("u")
     append(harness, 0)

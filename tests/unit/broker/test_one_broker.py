@@ -1,4 +1,4 @@
-"""What tools ask of a cluster, and one broker answers easily: reassignments, log directories, quorum, configs."""
+"""Tests of APIs for clusters on a single broker: reassignments, log directories, quorum, config resources."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ METADATA = "__cluster_metadata"
         ("nope", 0, [1], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     ],
 )
-def test_reassignments_to_other_nodes_are_refused(
+def test_reassignments_to_missing_nodes_are_refused(
     harness: BrokerHarness, version: int, topic: str, index: int, replicas: list[int] | None, error: ErrorCode
 ) -> None:
     harness.create_topic("t")
@@ -58,7 +58,7 @@ def test_the_flag_for_replication_factors_is_repeated_if_there_are_topics(harnes
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_replicas_stay_where_they_are(harness: BrokerHarness, version: int) -> None:
+def test_replicas_can_only_move_to_their_own_directory(harness: BrokerHarness, version: int) -> None:
     harness.create_topic("t")
 
     def move(path: str) -> list[tuple[str, int, int]]:

@@ -1,4 +1,4 @@
-"""Produce: acks, errors per partition, limits, idempotent producers."""
+"""Tests of Produce: acks, errors of partitions, limits, and idempotent producers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def request(acks: int, *data: tuple[str, int, bytes | None], timeout_ms: int = 1
 
 @pytest.mark.parametrize("version", range(3, 14))
 @pytest.mark.parametrize("acks", [1, -1])
-def test_every_version_appends(harness: BrokerHarness, version: int, acks: int) -> None:
+def test_every_version_appends_records(harness: BrokerHarness, version: int, acks: int) -> None:
     topic_id = harness.create_topic("t")
     harness.produce("t", b"before")
     wanted = request(acks, ("t", 0, records(b"one", b"two")))
@@ -47,7 +47,7 @@ def test_every_version_appends(harness: BrokerHarness, version: int, acks: int) 
 
 
 @pytest.mark.parametrize(("version", "code"), [(6, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE), (7, ErrorCode.NONE)])
-def test_zstd_is_for_clients_that_know_it(harness: BrokerHarness, version: int, code: ErrorCode) -> None:
+def test_zstd_is_accepted_only_in_versions_that_know_it(harness: BrokerHarness, version: int, code: ErrorCode) -> None:
     harness.create_topic("t")
     packed = records(b"x" * 100, codec=Codec.ZSTD)
     invalid = ErrorCode.INVALID_RECORD
@@ -89,14 +89,14 @@ def test_unknown_codecs_are_refused(harness: BrokerHarness, codec: int) -> None:
     assert harness.fetch("t").high_watermark == 0
 
 
-def test_no_acks_no_answer(harness: BrokerHarness) -> None:
+def test_a_produce_with_acks_0_gets_no_response(harness: BrokerHarness) -> None:
     harness.create_topic("t")
     reply = harness.send(request(0, ("t", 0, records(b"x"))), 9)
     assert reply.no_response
     assert harness.fetch("t").high_watermark == 1
 
 
-def test_no_acks_and_an_error_closes_the_connection(harness: BrokerHarness) -> None:
+def test_an_error_of_a_produce_with_acks_0_closes_the_connection(harness: BrokerHarness) -> None:
     harness.create_topic("t")
     reply = harness.send(request(0, ("t", 0, records(b"x")), ("nope", 0, records(b"x"))), 9)
     assert reply.closed is not None
@@ -117,7 +117,7 @@ def test_invalid_required_acks_are_refused(harness: BrokerHarness, acks: int) ->
     assert harness.fetch("t").high_watermark == 0
 
 
-def test_errors_are_per_partition(harness: BrokerHarness) -> None:
+def test_each_partition_has_its_own_error(harness: BrokerHarness) -> None:
     harness.create_topic("t", 2)
     broken = bytearray(records(b"x"))
     broken[-1] ^= 1
@@ -135,7 +135,7 @@ def test_errors_are_per_partition(harness: BrokerHarness) -> None:
 
 
 @pytest.mark.parametrize("is_invalid", [True, False])
-def test_the_start_of_the_log_goes_with_errors_of_its_records(harness: BrokerHarness, is_invalid: bool) -> None:
+def test_errors_of_records_include_the_start_of_the_log(harness: BrokerHarness, is_invalid: bool) -> None:
     harness.create_topic("t")
     harness.produce("t", b"a", b"b", b"c")
     topic = harness.broker.topics.get("t")
@@ -159,13 +159,13 @@ def test_unknown_topic_id_is_refused(harness: BrokerHarness) -> None:
     assert response.responses[0].partition_responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
-def test_batch_over_the_topics_limit_is_refused(harness: BrokerHarness) -> None:
+def test_a_batch_above_the_topics_limit_is_refused(harness: BrokerHarness) -> None:
     harness.create_topic("t", max_message_bytes="1000")
     assert harness.produce("t", b"x" * 2000).error_code == ErrorCode.MESSAGE_TOO_LARGE
     assert harness.produce("t", b"x" * 500).error_code == 0
 
 
-def test_compressed_record_over_the_topics_limit_is_refused(harness: BrokerHarness) -> None:
+def test_a_compressed_record_above_the_topics_limit_is_refused(harness: BrokerHarness) -> None:
     harness.create_topic("t", max_decompressed_message_bytes="1000")
     for size, codec, code in (
         (2000, Codec.GZIP, ErrorCode.INVALID_RECORD),
@@ -189,7 +189,7 @@ def test_records_that_are_not_exactly_one_batch_are_refused(harness: BrokerHarne
 
 @pytest.mark.parametrize("low_byte", [0, 4, 0x10])
 def test_old_message_format_is_refused(harness: BrokerHarness, low_byte: int) -> None:
-    """Refuse older messages: they have any byte in the place of a batch's attributes."""
+    """Older messages may have any byte at the place of a batch's attributes."""
     harness.create_topic("t")
     batch = bytearray(records(b"x"))
     batch[16], batch[22] = 1, low_byte
@@ -198,7 +198,7 @@ def test_old_message_format_is_refused(harness: BrokerHarness, low_byte: int) ->
 
 
 @pytest.mark.parametrize("acks", [-1, 1])
-def test_the_only_replica_suffices_whatever_min_insync_replicas_says(harness: BrokerHarness, acks: int) -> None:
+def test_the_only_replica_is_enough_for_any_min_insync_replicas(harness: BrokerHarness, acks: int) -> None:
     harness.create_topic("t", min_insync_replicas="2")
     assert harness.produce("t", b"x", acks=acks).error_code == 0
 
@@ -230,7 +230,7 @@ def test_a_transactional_batch_without_a_transactional_id_refuses_the_whole_requ
     assert harness.fetch("t").high_watermark == 0
 
 
-def test_log_append_time(harness: BrokerHarness) -> None:
+def test_log_append_time_replaces_timestamps(harness: BrokerHarness) -> None:
     harness.create_topic("t", message_timestamp_type="LogAppendTime")
     assert harness.produce("t", b"a").log_append_time_ms == harness.clock.wall_ms()
 
@@ -297,7 +297,7 @@ def test_a_failed_sync_is_answered(harness: BrokerHarness, monkeypatch: pytest.M
     monkeypatch.undo()
 
 
-def test_a_partition_that_fails_unexpectedly_keeps_no_other_from_being_answered(
+def test_an_unexpected_failure_of_a_partition_does_not_affect_others(
     harness: BrokerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     harness.create_topic("t", 2)
@@ -355,7 +355,7 @@ def test_record_validation_can_be_left_to_producers(tmp_path: Path) -> None:
 
 
 def on_processor(harness: BrokerHarness, message: produce.ProduceRequest, version: int = 9) -> Any:
-    """Return the answer of the handler on a processor's thread."""
+    """Return the handler's answer on a processor's thread."""
     handler = harness._handlers[message.API_KEY]
     decoded = produce.ProduceRequest.decode(version, bytearray(message.encode(version)))
     reply = Reply(produce, decoded, version)
@@ -373,7 +373,7 @@ def on_processor(harness: BrokerHarness, message: produce.ProduceRequest, versio
         ({"message_timestamp_before_max_ms": "1000"}, records(*[b"x" * 20] * 100)),
     ],
 )
-def test_batches_that_take_long_to_check_leave_the_network_thread(
+def test_batches_that_take_long_are_checked_on_another_thread(
     harness: BrokerHarness, configs: dict[str, str], batch: bytes
 ) -> None:
     harness.create_topic("t", **configs)
@@ -384,7 +384,7 @@ def test_batches_that_take_long_to_check_leave_the_network_thread(
     assert topic.partitions[0].log.end_offset == 0
 
 
-def test_bombs_in_many_partitions_together_leave_it_too(harness: BrokerHarness) -> None:
+def test_bombs_in_many_partitions_are_checked_on_another_thread(harness: BrokerHarness) -> None:
     harness.create_topic("t", 10)
     bomb = records(bytes(100_000), codec=Codec.ZSTD)
     on_processor(harness, request(-1, ("t", 0, bomb)))
@@ -392,13 +392,13 @@ def test_bombs_in_many_partitions_together_leave_it_too(harness: BrokerHarness) 
         on_processor(harness, request(-1, *(("t", number, bomb) for number in range(10))))
 
 
-def test_a_small_batch_stays_where_it_was_read(harness: BrokerHarness) -> None:
+def test_a_small_batch_is_checked_on_the_network_thread(harness: BrokerHarness) -> None:
     harness.create_topic("t", message_timestamp_before_max_ms="100000000000000")
     response = on_processor(harness, request(-1, ("t", 0, records(b"x"))))
     assert response.responses[0].partition_responses[0].error_code == 0
 
 
-def test_a_batch_has_no_more_records_than_the_broker_takes(harness: BrokerHarness) -> None:
+def test_the_number_of_records_in_a_batch_is_limited(harness: BrokerHarness) -> None:
     harness.reopen(record_max_count=10)
     harness.create_topic("t")
     for count, code in ((10, ErrorCode.NONE), (11, ErrorCode.MESSAGE_TOO_LARGE)):

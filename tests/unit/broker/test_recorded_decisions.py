@@ -1,4 +1,4 @@
-"""Each decision about what a client asks for is recorded, and names the rule that decided."""
+"""Each decision about a request is recorded, and names the rule that decided."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ EVERY: dict[str, tuple[Any, int, tuple[str, ...]]] = {
     "ShareFetch": (lambda topic_id: share.of_session(topic_id)["ShareFetch"], 1, READS_SHARED),
     "ShareAcknowledge": (lambda topic_id: share.of_session(topic_id)["ShareAcknowledge"], 1, READS_SHARED),
 }
-"""Request, or a function of the topic's id, version and rules by name: of each API that asks the authorizer."""
+"""Request (or a function of the topic's id), version and rules, for each API that asks the authorizer."""
 
 ASK_NOTHING = {
     *(ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE),
     *(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY),
-    # Owner and renewers may, and no other client.
+    # Owner and renewers are allowed, and no other client.
     *(ApiKey.RENEW_DELEGATION_TOKEN, ApiKey.EXPIRE_DELEGATION_TOKEN),
 }
 
@@ -67,14 +67,14 @@ NO_DECISIONS = {
     "CreateTopics by name": "allow User:* DESCRIBE_CONFIGS topic:new",
     "ListTransactions": "allow User:* DESCRIBE transactional_id:x",
     "DescribeDelegationToken": "allow User:* DESCRIBE_TOKENS user:User:ada",
-    # Of some topic, whichever that is: no rule decides alone.
+    # Any topic is enough here, so no single rule decides.
     "InitProducerId": "allow User:* WRITE topic:some*",
 }
-"""Rules that decide only what an answer shows, and of the others why no decision names them."""
+"""Cases in which no decision names the rules: the rules that decide only what an answer shows, and the reasons."""
 
 
 class Remembering(StaticAuthorizer):
-    """Keeps the requests that it was asked about."""
+    """An authorizer that keeps the contexts of its requests."""
 
     def __init__(self, settings: StaticSettings) -> None:
         super().__init__(settings)
@@ -104,7 +104,7 @@ def guarded(tmp_path: Path) -> Any:
 
 
 def assert_named(contexts: list[RequestContext], rules: tuple[str, ...], unnamed: str | None) -> None:
-    """The decisions that allow name these rules, but for one."""
+    """Check that the decisions that allow name exactly these rules, except one."""
     decisions = [one for context in contexts for one in context.decisions or ()]
     found = {verdict.acl for *_, granted, verdict in decisions if granted and verdict is not None}
     needed = {binding for rule in rules for binding in parse_rule(rule)}
@@ -114,14 +114,14 @@ def assert_named(contexts: list[RequestContext], rules: tuple[str, ...], unnamed
 
 @pytest.mark.parametrize("name", EVERY)
 def test_each_decision_is_recorded_with_the_rule_that_decided(guarded: BrokerHarness, name: str) -> None:
-    """The rules that a request needs are those that its decisions name, for every API."""
+    """For every API, the decisions must name the rules that the request requires."""
     request, version, rules = EVERY[name]
-    # What lists and answers show is there.
+    # The things that lists and responses show exist.
     guarded.send(InitProducerIdRequest("x", 1000), 4)
     guarded.send(CreateDelegationTokenRequest("User", "ada"), 3)
     topic_id = guarded.broker.topics.all()[0].id
     if name == "ShareAcknowledge":
-        # Within a session, of a group that there is.
+        # The requests run within a session of an existing group.
         heartbeat, heartbeat_version, _ = share.OF_GROUPS["ShareGroupHeartbeat"]
         guarded.send(heartbeat, heartbeat_version)
         guarded.broker.store.write_and_wait([])
@@ -135,8 +135,8 @@ def test_each_decision_is_recorded_with_the_rule_that_decided(guarded: BrokerHar
     assert_named(authorizer.contexts, rules, NO_DECISIONS.get(name))
 
 
-def test_every_api_of_the_broker_is_tried(guarded: BrokerHarness) -> None:
-    """Also those of a later version: who adds a handler says what it asks."""
+def test_the_cases_contain_every_api_of_the_broker(guarded: BrokerHarness) -> None:
+    """This includes APIs of later versions: a new handler must say which rights it requires."""
     topic_id = guarded.broker.topics.all()[0].id
     tried = {(request(topic_id) if callable(request) else request).API_KEY for request, _, _ in EVERY.values()}
     assert {handler.api_key for handler in guarded.broker.handlers()} - ASK_NOTHING == tried

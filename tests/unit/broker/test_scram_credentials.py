@@ -1,4 +1,4 @@
-"""AlterUserScramCredentials and DescribeUserScramCredentials: what is stored, refused and described."""
+"""Tests of AlterUserScramCredentials and DescribeUserScramCredentials: stored, refused and described credentials."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def describe(harness: BrokerHarness, *users: str):
     ]
 
 
-def test_stored_credentials_prove_the_password_and_survive(harness: BrokerHarness) -> None:
+def test_stored_credentials_prove_the_password_and_survive_a_restart(harness: BrokerHarness) -> None:
     assert alter(harness, upsertion("alice"), upsertion("bob", SHA_512, 8192)) == {"alice": 0, "bob": 0}
     harness.reopen()
     row = harness.broker.scram_credentials.rows["SCRAM-SHA-256:alice"]
@@ -75,13 +75,13 @@ def test_no_stored_value_can_be_used_to_log_in(harness: BrokerHarness) -> None:
         (ScramCredentialDeletion("alice", 9), ErrorCode.UNSUPPORTED_SASL_MECHANISM),
     ],
 )
-def test_a_refused_alteration_changes_nothing_and_stops_no_other(harness, change, code) -> None:
+def test_a_refused_alteration_does_not_affect_others_in_the_request(harness, change, code) -> None:
     assert alter(harness, change, upsertion("other")) == {change.name: code, "other": 0}
     assert describe(harness) == [("other", 0, [(SHA_256, 4096)])]
 
 
 @pytest.mark.parametrize("iterations", [4096, 16384])
-def test_the_bounds_of_iterations_are_allowed(harness: BrokerHarness, iterations: int) -> None:
+def test_the_lowest_and_highest_iterations_are_allowed(harness: BrokerHarness, iterations: int) -> None:
     assert alter(harness, upsertion("alice", iterations=iterations)) == {"alice": 0}
 
 
@@ -96,7 +96,7 @@ def test_a_user_twice_in_one_request_is_refused_with_any_mechanisms(harness: Bro
     assert describe(harness) == [("alice", 0, [(SHA_256, 4096)])]
 
 
-def test_the_first_fault_of_a_user_named_twice_is_reported(harness: BrokerHarness) -> None:
+def test_the_first_error_of_a_user_named_twice_is_reported(harness: BrokerHarness) -> None:
     gone = ScramCredentialDeletion("alice", SHA_256)
     assert alter(harness, gone, upsertion("alice")) == {"alice": ErrorCode.RESOURCE_NOT_FOUND}
     assert alter(harness, gone, gone) == {"alice": ErrorCode.RESOURCE_NOT_FOUND}
@@ -106,7 +106,7 @@ def test_the_first_fault_of_a_user_named_twice_is_reported(harness: BrokerHarnes
     assert describe(harness) == []
 
 
-def test_a_deletion_takes_one_mechanism_only(harness: BrokerHarness) -> None:
+def test_a_deletion_removes_only_one_mechanism(harness: BrokerHarness) -> None:
     alter(harness, upsertion("alice"))
     alter(harness, upsertion("alice", SHA_512))
     assert describe(harness, "alice") == [("alice", 0, [(SHA_256, 4096), (SHA_512, 4096)])]

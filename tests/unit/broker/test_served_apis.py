@@ -1,4 +1,4 @@
-"""The table of APIs: all handlers are in it, and each is imported at its first request."""
+"""The table of APIs contains all handlers. Each handler is imported at its first request."""
 
 import inspect
 import pkgutil
@@ -15,7 +15,7 @@ from klamm_broker.handlers.served_apis import APIS, ServedApi
 
 
 @pytest.mark.parametrize("api", APIS, ids=lambda api: api.api_key.name)
-def test_a_handler_takes_services_request_and_context(api):
+def test_a_handlers_parameters_are_services_request_and_context(api):
     module, handle = api.bind(object()).load()
     assert api.api_key == module.API_KEY
     assert module.VERSIONS.start <= api.versions.start < api.versions.stop <= module.DECODABLE.stop

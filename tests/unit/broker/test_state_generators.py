@@ -1,6 +1,6 @@
-"""A client that asks each API to leave behind as much as it can: memory and disk stay within what the page says.
+"""A client sends requests of each API that leave as much data as possible.
 
-And another client does its work meanwhile and afterwards.
+Memory and disk stay within the limits of docs/protection.md, and another client can work meanwhile and afterwards.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MALLORY, ALICE = KafkaPrincipal("mallory"), KafkaPrincipal("alice")
 ALL_APIS: Final = [api.api_key for api in APIS]
 PRODUCERS: Final = 2000
 NOT_COUNTED_BYTES: Final = 4 * MIB
-"""What a broker takes for its first request of any kind, code and caches included."""
+"""The memory that a broker takes for its first request of any kind, with code and caches."""
 
 
 @pytest.mark.parametrize("api_key", ALL_APIS)
@@ -45,18 +45,18 @@ def test_each_api_has_a_generator_or_a_reason_for_none(api_key: ApiKey) -> None:
     assert (api_key in GENERATORS) != (api_key in LEAVES_NOTHING)
 
 
-def test_no_other_api_is_declared() -> None:
+def test_the_lists_name_only_existing_apis() -> None:
     assert {*GENERATORS, *LEAVES_NOTHING} == {*ALL_APIS}
 
 
 def small(total_bytes: int) -> dict[str, Any]:
-    """Settings in which each table has that total."""
+    """Return settings in which each table has this total."""
     return dict.fromkeys((table.attribute for table in TABLES), total_bytes)
 
 
 @pytest.fixture
 def attacked(tmp_path: Path) -> Iterator[Callable[[int], BrokerHarness]]:
-    """A broker in which each table has a total."""
+    """Yield a broker in which each table has a total."""
     harness = BrokerHarness(tmp_path / "data")
     harness.data_dir.mkdir()
     key_file = tmp_path / "token.key"
@@ -78,7 +78,7 @@ def attacked(tmp_path: Path) -> Iterator[Callable[[int], BrokerHarness]]:
         work_of_another(harness, 0)
         return harness
 
-    # A record of a log may keep the request in which it was made.
+    # A log record may keep a reference to the request during which it was made.
     logging.disable()
     yield opened
     harness.broker.close()
@@ -86,7 +86,7 @@ def attacked(tmp_path: Path) -> Iterator[Callable[[int], BrokerHarness]]:
 
 
 def work_of_another(harness: BrokerHarness, number: int) -> None:
-    """Go on with the objects that alice has, and give her new ones."""
+    """Use existing objects of alice, and give alice new ones."""
     before, harness.principal = harness.principal, ALICE
     try:
         for group, partition in (("honest", 0), ("honest", number % 10), (f"honest-{number}", 0)):
@@ -112,7 +112,7 @@ def check_tables(harness: BrokerHarness) -> None:
 
 
 def metric(harness: BrokerHarness, name: str) -> float:
-    """The only value of a metric."""
+    """Return the only value of a metric."""
     (family,) = harness.listener.services.metrics.collect(lambda each: each == name)
     (sample,) = family.samples
     assert not isinstance(sample.value, HistogramValue)
@@ -120,7 +120,7 @@ def metric(harness: BrokerHarness, name: str) -> float:
 
 
 def disk_bytes(harness: BrokerHarness) -> int:
-    """The store, and what will come to it from its log."""
+    """Return the size of the store, and of the writes in its log that it has not yet applied."""
     return sum(each.stat().st_size for each in harness.data_dir.iterdir() if each.name.startswith("klamm.db"))
 
 
@@ -128,7 +128,7 @@ def disk_bytes(harness: BrokerHarness) -> int:
 def test_the_state_that_an_api_leaves_behind_is_limited(
     attacked: Callable[[int], BrokerHarness], api_key: ApiKey
 ) -> None:
-    """In memory and on disk no more is taken than the tables that it makes grow may have."""
+    """The growth in memory and on disk is at most that of the API's own tables."""
     harness = attacked(MIB // 2)
     send = GENERATORS[api_key]
     ledgers = [harness.broker.limits[table] for table in TABLES if api_key in table.grows_by]

@@ -1,4 +1,4 @@
-"""The registry of what clients leave behind: its settings, metrics and docs, and which API makes which table grow."""
+"""The registry of tables that clients can make grow: settings, metrics, documents, and the APIs that fill tables."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ OTHERWISE_LIMITED: Final = {
 
 
 @pytest.mark.parametrize("api_key", GENERATORS, ids=lambda api_key: api_key.name)
-def test_each_api_that_leaves_something_behind_says_what(api_key: ApiKey) -> None:
+def test_each_api_that_leaves_data_names_its_tables(api_key: ApiKey) -> None:
     grows = {key for table in TABLES for key in table.grows_by}
 
     assert (api_key in grows) != (api_key in OTHERWISE_LIMITED)
 
 
-def test_the_page_says_what_is_limited_otherwise() -> None:
+def test_the_page_names_the_other_limits() -> None:
     page = (ROOT / "docs" / "protection.md").read_text("utf-8")
 
     assert [name for name in OTHERWISE_LIMITED.values() if name not in page] == []
@@ -90,7 +90,7 @@ def commit(group_id: str, partitions: int, metadata: str) -> OffsetCommitRequest
 
 
 def test_offsets_of_invented_groups_stay_within_the_share(harness: BrokerHarness) -> None:
-    """With the owner still known after a restart, when another owner has room."""
+    """The owner is still known after a restart, when another owner has room."""
     harness.reopen(offsets_max_bytes=4 * 1_048_576)
     harness.create_topic("t", 100)
     for number in range(20):
@@ -137,7 +137,7 @@ def test_transactional_ids_stay_within_the_share(harness: BrokerHarness) -> None
     assert harness.broker.store.read("SELECT * FROM state_owners") == []
 
 
-def test_a_ledger_keeps_room_for_what_is_in_use() -> None:
+def test_a_ledger_reserves_room_for_entries_in_use() -> None:
     ledger = Ledger("things", 100, 0.5)
 
     assert ledger.reserve("a", 46)
@@ -153,8 +153,8 @@ def test_a_ledger_keeps_room_for_what_is_in_use() -> None:
 
 @pytest.mark.parametrize("greedy", [1, 2, 10, 100])
 @pytest.mark.parametrize("in_use", [False, True])
-def test_owners_that_take_all_they_may_leave_some_to_the_next(greedy: int, in_use: bool) -> None:
-    """One after the other, and also where they have filled what is kept for entries that grow."""
+def test_owners_at_their_share_leave_room_for_others(greedy: int, in_use: bool) -> None:
+    """Owners fill the tables one after the other, and also the part that is reserved for growing entries."""
     ledger = Ledger("things", 1_000_000, 0.5)
 
     for _ in range(60):
@@ -170,7 +170,7 @@ def test_owners_that_take_all_they_may_leave_some_to_the_next(greedy: int, in_us
 
 
 def test_topics_stay_within_the_share(harness: BrokerHarness) -> None:
-    """With their partitions and configs, also after a restart; deleted ones give room."""
+    """Their partitions and configs count too, also after a restart. Deleted topics make room."""
     harness.reopen(topic_max_bytes=100 * PARTITION_BYTES)
 
     def create(name: str, partitions: int, value: str = "1") -> int:
@@ -209,7 +209,7 @@ def test_topics_stay_within_the_share(harness: BrokerHarness) -> None:
     assert harness.broker.store.read("SELECT * FROM state_owners WHERE kind = 'topic'") == []
 
 
-def test_topics_of_metadata_stay_within_the_share(harness: BrokerHarness) -> None:
+def test_topics_that_metadata_creates_stay_within_the_share(harness: BrokerHarness) -> None:
     harness.reopen(topic_max_bytes=100 * PARTITION_BYTES)
     names = [f"invented-{number}" for number in range(60)]
 
@@ -220,7 +220,7 @@ def test_topics_of_metadata_stay_within_the_share(harness: BrokerHarness) -> Non
     assert harness.broker.limits[TOPICS].used_by("127.0.0.1") == harness.broker.limits[TOPICS].used
 
 
-def test_configs_have_a_limit_for_new_ones(harness: BrokerHarness) -> None:
+def test_new_configs_are_limited(harness: BrokerHarness) -> None:
     harness.reopen(config_max_bytes=20_000)
 
     def configure(group: str, value: str | None) -> int:
@@ -245,8 +245,8 @@ def test_configs_have_a_limit_for_new_ones(harness: BrokerHarness) -> None:
     assert ledger.used == 0
 
 
-def test_shared_rows_have_a_limit_for_new_ones(tmp_path: Path) -> None:
-    """Rows with an owner, as delegation tokens are, have a share besides."""
+def test_new_shared_rows_are_limited(tmp_path: Path) -> None:
+    """Rows with an owner, e.g. delegation tokens, also have a share for each owner."""
     store = Store(tmp_path / "klamm.db")
     store.open()
     store.start()
@@ -286,7 +286,7 @@ def test_shared_rows_have_a_limit_for_new_ones(tmp_path: Path) -> None:
     store.close()
 
 
-def test_long_principals_are_owners_of_their_own(harness: BrokerHarness) -> None:
+def test_long_principals_count_as_separate_owners(harness: BrokerHarness) -> None:
     reply = harness.send(InitProducerIdRequest(None), 4)
 
     def owner(name: str) -> str:
@@ -305,8 +305,8 @@ def size_with_wal(path: Path) -> int:
 
 
 @pytest.mark.parametrize("is_old", [False, True])
-def test_the_file_of_the_store_gives_space_back(tmp_path: Path, is_old: bool) -> None:
-    """Also one that was made before it could."""
+def test_the_stores_file_becomes_smaller_after_deletions(tmp_path: Path, is_old: bool) -> None:
+    """This includes a file that an earlier klamm has made, which could not do it."""
     path = tmp_path / "klamm.db"
     if is_old:
         connection = sqlite3.connect(path)
@@ -328,7 +328,7 @@ def test_the_file_of_the_store_gives_space_back(tmp_path: Path, is_old: bool) ->
         store.close()
 
 
-def test_the_thread_of_the_store_gives_space_back_between_writes(tmp_path: Path) -> None:
+def test_the_stores_thread_frees_space_between_writes(tmp_path: Path) -> None:
     path = tmp_path / "klamm.db"
     store = Store(path)
     store.open()

@@ -1,4 +1,4 @@
-"""The metadata store: group commit, failures that cost only the write to blame, migrations, kill -9."""
+"""Tests of the metadata store: group commit, failed writes, migrations, and kill -9."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def store(path: Path) -> Iterator[Store]:
-    """Open, without a thread: the test commits."""
+    """Return an open store without a thread. The test itself commits."""
     opened = Store(path)
     opened.open()
     yield opened
     opened.close()
 
 
-def test_nothing_is_written_before_the_commit_and_all_of_it_after(store: Store) -> None:
+def test_writes_are_visible_only_after_the_commit(store: Store) -> None:
     outcomes: list[Outcome] = []
     store.submit([put("a", "1"), put("b", "2")], lambda error: outcomes.append(("first", error)))
     store.submit([put("a", "3")], lambda error: outcomes.append(("second", error)))
@@ -63,7 +63,9 @@ def test_nothing_is_written_before_the_commit_and_all_of_it_after(store: Store) 
 
 @pytest.mark.parametrize("sync_submitted", [False, True])
 @pytest.mark.parametrize("sync", [None, False, True])
-def test_a_write_is_synced_if_it_or_else_the_store_says_so(path: Path, sync_submitted: bool, sync: bool | None) -> None:
+def test_a_write_is_synced_by_its_own_setting_or_the_stores(
+    path: Path, sync_submitted: bool, sync: bool | None
+) -> None:
     store = Store(path, sync_submitted=sync_submitted)
     store.open()
     in_force: list[int] = []
@@ -74,7 +76,7 @@ def test_a_write_is_synced_if_it_or_else_the_store_says_so(path: Path, sync_subm
 
 
 def synchronous(store: Store) -> tuple[int, ...]:
-    """SQLite's setting of the latest commit."""
+    """Return SQLite's setting of the latest commit."""
     ((value,),) = store.read("PRAGMA synchronous")
     return (value,)
 
@@ -87,7 +89,7 @@ def test_statements_of_different_sql_keep_their_order(store: Store) -> None:
     assert all_pairs(store) == {"a": "3"}
 
 
-def test_a_failed_write_is_undone_whole_and_costs_no_other(store: Store) -> None:
+def test_a_failed_write_is_undone_and_does_not_affect_others(store: Store) -> None:
     outcomes: dict[str, StoreError | None] = {}
     store.submit([put("good", "1")], lambda error: outcomes.__setitem__("good", error))
     store.submit([put("half", "1"), ("INSERT INTO nowhere VALUES (1)", ())], lambda e: outcomes.__setitem__("bad", e))
@@ -125,7 +127,7 @@ def test_a_full_disk_fails_writes_until_there_is_room_again(store: Store) -> Non
     assert all_pairs(store) == {"big": big}
 
 
-def test_a_callback_that_raises_does_not_keep_others_from_theirs(store: Store) -> None:
+def test_a_callback_that_raises_does_not_affect_other_callbacks(store: Store) -> None:
     outcomes: list[Outcome] = []
 
     def broken(error: StoreError | None) -> None:
@@ -200,7 +202,7 @@ def test_waiting_on_the_stores_own_thread_is_refused(store: Store) -> None:
     assert len(seen) == 1
 
 
-def test_close_commits_what_is_queued_and_refuses_the_rest(path: Path) -> None:
+def test_close_commits_queued_writes_and_refuses_later_ones(path: Path) -> None:
     store = Store(path)
     store.open()
     store.start()
@@ -236,14 +238,14 @@ def test_a_file_that_is_no_database_is_refused(path: Path) -> None:
         Store(path).open()
 
 
-def test_a_migration_that_was_cut_short_is_done_again(path: Path) -> None:
+def test_an_interrupted_migration_is_repeated(path: Path) -> None:
     Store(path).open()
     with sqlite3.connect(path) as connection:
         connection.execute("DROP TABLE offsets")
         connection.executescript("PRAGMA user_version = 0; DROP TABLE cluster; DROP TABLE counters")
     connection.close()
 
-    # `topics` still exists: the step fails and must leave no half of itself.
+    # The table `topics` still exists, so the step fails. It must leave nothing behind.
     with pytest.raises(StoreError):
         Store(path).open()
     with sqlite3.connect(path) as connection:
@@ -293,13 +295,13 @@ def test_answered_writes_survive_kill_9(path: Path) -> None:
     store = Store(path)
     store.open()
     assert acknowledged <= set(all_pairs(store))
-    # Both statements of each write, or neither.
+    # Each write has both statements, or neither.
     assert set(all_pairs(store)) == {name for (name,) in store.read("SELECT name FROM counters")}
     store.close()
 
 
 class FailingConnection:
-    """A connection whose COMMIT and ROLLBACK fail on request."""
+    """A connection whose COMMIT and ROLLBACK can be made to fail."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
@@ -316,7 +318,7 @@ class FailingConnection:
         return getattr(self._connection, name)
 
 
-def test_a_rollback_that_fails_leaves_no_caller_waiting(tmp_path: Path) -> None:
+def test_callers_are_notified_even_if_a_rollback_fails(tmp_path: Path) -> None:
     store = Store(tmp_path / "klamm.db")
     store.open()
     connection = store._connection = FailingConnection(store._connection)  # type: ignore[assignment]
@@ -348,7 +350,7 @@ def test_awaited_writes_are_synced_and_submitted_ones_by_setting(tmp_path: Path,
 
 
 class SyncNotes(Store):
-    """Notes which commits are synced."""
+    """A connection that records which commits are synced."""
 
     def __init__(self, path: Path, *, sync_submitted: bool) -> None:
         super().__init__(path, sync_submitted=sync_submitted)

@@ -1,4 +1,4 @@
-"""Streams groups over the wire: internal topics, description, administration, features, configs, protocols."""
+"""Tests of streams groups through the wire format: internal topics, description, administration, features, configs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.unit.broker.test_authorization import guard
 
 VERSION = 1
 NOT_REQUESTED, NOT_STORED = 0, 1
-# 0 reads t and writes the repartition topic, 1 reads that and has state.
+# Subtopology 0 reads t and writes the repartition topic. Subtopology 1 reads that topic and has state.
 COUNTS = Topology(
     3,
     [
@@ -60,7 +60,7 @@ def harness(tmp_path: Path) -> Iterator[BrokerHarness]:
 
 
 def ask(harness: BrokerHarness, request: StreamsGroupHeartbeatRequest) -> Any:
-    """One heartbeat; internal topics that it makes are there on return."""
+    """Send one heartbeat. The internal topics that it creates exist on return."""
     reply = harness.send(request, VERSION)
     harness.broker.store.write_and_wait([])
     harness.broker.auto_creation.wait()
@@ -68,7 +68,7 @@ def ask(harness: BrokerHarness, request: StreamsGroupHeartbeatRequest) -> Any:
 
 
 def ready(harness: BrokerHarness) -> Any:
-    """A member whose group has all its topics: its first assignment."""
+    """Return a member whose group has all its topics, with its first assignment."""
     first = ask(harness, join("g", topology=COUNTS, user_endpoint=RequestEndpoint("h", 80)))
     assert [status.status_code for status in first.status] == [3]
     return ask(harness, StreamsGroupHeartbeatRequest("g", "m", first.member_epoch))
@@ -120,7 +120,7 @@ def test_a_client_that_may_not_create_internal_topics_is_notified(harness: Broke
     assert harness.broker.topics.get("g-changelog") is not None
 
 
-def test_groups_are_described(harness: BrokerHarness) -> None:
+def test_streams_groups_are_described(harness: BrokerHarness) -> None:
     (group,) = harness.call(StreamsGroupDescribeRequest(["g"]), VERSION).groups
     assert group.error_code == ErrorCode.GROUP_ID_NOT_FOUND
     answer = ready(harness)
@@ -148,7 +148,7 @@ def test_groups_are_described(harness: BrokerHarness) -> None:
     assert member.target_assignment.active_tasks[1].partitions == [0, 1, 2]
 
 
-def test_no_description_of_a_topology_is_kept(harness: BrokerHarness) -> None:
+def test_the_group_keeps_no_description_of_its_topology(harness: BrokerHarness) -> None:
     answer = ready(harness)
     refused = harness.call(StreamsGroupTopologyDescriptionUpdateRequest("g", "m", 3, TopologyDescription()), 0)
     assert refused.error_code == ErrorCode.UNSUPPORTED_VERSION
@@ -159,7 +159,7 @@ def test_no_description_of_a_topology_is_kept(harness: BrokerHarness) -> None:
 
 
 @pytest.mark.parametrize("source", ["missing", "t"])
-def test_groups_that_are_not_ready_have_the_topology_that_they_asked_for(harness: BrokerHarness, source: str) -> None:
+def test_groups_without_their_topics_show_the_requested_topology(harness: BrokerHarness, source: str) -> None:
     parts = [
         Subtopology("0", [source], repartition_sink_topics=["g-repartition"]),
         Subtopology(
@@ -190,19 +190,19 @@ def test_descriptions_do_not_disclose_topics(harness: BrokerHarness) -> None:
         ({"active_tasks": None}, ErrorCode.INVALID_REQUEST),
         ({"topology": Topology(0, [Subtopology("0", [], ["t.*"])])}, ErrorCode.INVALID_REQUEST),
         ({"topology": Topology(0, [Subtopology("0", ["__transaction_state"])])}, ErrorCode.STREAMS_INVALID_TOPOLOGY),
-        # Names of topics are looked at first.
+        # Names of topics are checked first.
         (
             {"topology": Topology(0, [Subtopology("0", ["a b"])]), "rebalance_timeout_ms": -1},
             ErrorCode.STREAMS_INVALID_TOPOLOGY,
         ),
     ],
 )
-def test_bad_requests_leave_no_group(harness: BrokerHarness, changes: dict[str, Any], code: ErrorCode) -> None:
+def test_invalid_requests_create_no_group(harness: BrokerHarness, changes: dict[str, Any], code: ErrorCode) -> None:
     assert ask(harness, join("g", "m", "t", **changes)).error_code == code
     assert harness.call(ListGroupsRequest(), 5).groups == []
 
 
-def test_tasks_are_given_back_in_lists(harness: BrokerHarness) -> None:
+def test_owned_tasks_of_a_subtopology_may_be_reported_in_several_entries(harness: BrokerHarness) -> None:
     first = ask(harness, join("g", "m", "t"))
     ask(harness, join("g", "n", "t"))
     owned = [RequestTaskIds("0", [0, 1]), RequestTaskIds("0", [2])]
@@ -214,7 +214,7 @@ def test_tasks_are_given_back_in_lists(harness: BrokerHarness) -> None:
     assert answer.member_epoch == epoch + 1
 
 
-def test_groups_are_listed_and_deleted(harness: BrokerHarness) -> None:
+def test_streams_groups_are_listed_and_deleted(harness: BrokerHarness) -> None:
     ready(harness)
     (listed,) = harness.call(ListGroupsRequest([], ["streams"]), 5).groups
     assert (listed.group_id, listed.protocol_type, listed.group_state) == ("g", "streams", "Stable")
@@ -231,14 +231,14 @@ def test_groups_are_listed_and_deleted(harness: BrokerHarness) -> None:
     assert harness.call(ListGroupsRequest(), 5).groups == []
 
 
-def test_a_restart_keeps_groups(harness: BrokerHarness) -> None:
+def test_streams_groups_survive_a_restart(harness: BrokerHarness) -> None:
     answer = ready(harness)
     harness.reopen()
     again = ask(harness, StreamsGroupHeartbeatRequest("g", "m", answer.member_epoch))
     assert (again.error_code, again.member_epoch, again.active_tasks) == (0, answer.member_epoch, None)
 
 
-def test_they_can_be_switched_off(harness: BrokerHarness) -> None:
+def test_streams_groups_can_be_switched_off(harness: BrokerHarness) -> None:
     off = UpdateFeaturesRequest(1000, [FeatureUpdateKey("streams.version", 0, upgrade_type=2)])
     assert harness.call(off, 2).error_code == 0
     assert ask(harness, join("g", "m", "t")).error_code == ErrorCode.UNSUPPORTED_VERSION
@@ -246,14 +246,14 @@ def test_they_can_be_switched_off(harness: BrokerHarness) -> None:
     assert described.error_code == ErrorCode.UNSUPPORTED_VERSION
 
 
-def test_without_the_protocol_they_are_not_served(tmp_path: Path) -> None:
+def test_without_the_protocol_streams_apis_are_not_served(tmp_path: Path) -> None:
     harness = BrokerHarness(tmp_path)
     harness.open(group_coordinator_rebalance_protocols=("classic", "consumer"))
     assert ask(harness, join("g", "m", "t")).error_code == ErrorCode.UNSUPPORTED_VERSION
     harness.broker.close()
 
 
-def test_settings_that_contradict_each_other_are_problems() -> None:
+def test_contradictory_settings_are_reported() -> None:
     def problems(**changes: Any) -> list[str]:
         return [key for key, _ in BrokerSettings(**changes).group_type_problems()]
 

@@ -1,4 +1,4 @@
-"""Client telemetry: subscriptions, their configs, pushes of metrics, and what is refused."""
+"""Tests of client telemetry: subscriptions, their configs, pushed metrics, and refused requests."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def field(number: int, data: bytes) -> bytes:
 
 
 def pushed(name: str, value: float, *, delta: bool = False) -> bytes:
-    """`MetricsData` with one point."""
+    """Return `MetricsData` with one point."""
     point = field(7, field(1, b"topic") + field(2, field(1, b"t"))) + bytes([4 << 3 | 1]) + struct.pack("<d", value)
     kind = field(7, field(1, point) + bytes([2 << 3, 1, 3 << 3, 1])) if delta else field(5, field(1, point))
     return field(1, field(2, field(2, field(1, name.encode()) + kind)))
@@ -54,7 +54,7 @@ def values(harness: BrokerHarness) -> dict[str, float]:
     return {sample.labels["metric"]: sample.value for sample in family.samples}
 
 
-def test_without_a_subscription_nothing_is_wanted(harness: BrokerHarness) -> None:
+def test_without_a_subscription_clients_push_nothing(harness: BrokerHarness) -> None:
     got = subscription(harness)
     assert (got.error_code, got.requested_metrics, got.push_interval_ms) == (0, [], 300_000)
     assert got.accepted_compression_types == [4, 3, 1, 2]
@@ -62,7 +62,7 @@ def test_without_a_subscription_nothing_is_wanted(harness: BrokerHarness) -> Non
     assert any(got.client_instance_id)
 
 
-def test_subscriptions_that_match_add_up(harness: BrokerHarness) -> None:
+def test_matching_subscriptions_are_combined(harness: BrokerHarness) -> None:
     assert alter(harness, CLIENT_METRICS, "a", *SUBSCRIBE, ("match", SET, "client_id=me.*")) == 0
     assert alter(harness, CLIENT_METRICS, "b", ("metrics", SET, "other.,org.apache.kafka.")) == 0
     assert alter(harness, CLIENT_METRICS, "c", ("metrics", SET, "*"), ("match", SET, "client_id=nobody")) == 0
@@ -73,7 +73,7 @@ def test_subscriptions_that_match_add_up(harness: BrokerHarness) -> None:
     assert subscription(harness, client_id="nobody").requested_metrics == ["*"]
 
 
-def test_configs_are_kept_listed_and_described(harness: BrokerHarness) -> None:
+def test_subscriptions_are_stored_listed_and_described(harness: BrokerHarness) -> None:
     assert alter(harness, CLIENT_METRICS, "a", *SUBSCRIBE) == 0
     for operation in (APPEND, SUBTRACT):
         changed = alter(harness, CLIENT_METRICS, "a", ("metrics", operation, "other."))
@@ -114,7 +114,7 @@ def test_bad_configs_are_refused(harness: BrokerHarness, change: Any, error: Err
     assert alter(harness, CLIENT_METRICS, "", *SUBSCRIBE) == ErrorCode.INVALID_REQUEST
 
 
-def test_pushed_values_are_shown_and_increments_added(harness: BrokerHarness) -> None:
+def test_pushed_values_are_shown_and_increments_are_added(harness: BrokerHarness) -> None:
     alter(harness, CLIENT_METRICS, "a", *SUBSCRIBE)
     got = subscription(harness)
     assert push(harness, got, pushed("gauge", 1.5)) == 0
@@ -152,14 +152,14 @@ def test_data_that_is_not_metrics_is_refused(harness: BrokerHarness) -> None:
     harness.advance_ms(1000)
     assert push(harness, got, compression_type=9) == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
     harness.advance_ms(1000)
-    # Unpacks to more than ten times the limit.
+    # The data unpack to more than ten times the limit.
     bomb = zlib.compress(bytes(20_000_000), wbits=31)
     assert push(harness, got, bomb, compression_type=1) == ErrorCode.INVALID_RECORD
     got.client_instance_id = bytes(16)
     assert push(harness, got) == ErrorCode.INVALID_REQUEST
 
 
-def test_silent_clients_are_forgotten(harness: BrokerHarness) -> None:
+def test_silent_clients_are_removed(harness: BrokerHarness) -> None:
     alter(harness, CLIENT_METRICS, "a", *SUBSCRIBE)
     got = subscription(harness)
     assert push(harness, got, pushed("gauge", 1.0)) == 0
@@ -179,7 +179,7 @@ def test_pushed_metrics_are_read_or_refused_as_a_whole() -> None:
 
 
 METRIC = (1, 2, 2)
-"""The fields that a metric is in; a point is in the fields 5 and 1 of it, its attributes in 7."""
+"""The fields that contain a metric. A point is in its fields 5 and 1, and its attributes are in field 7."""
 
 
 def within(path: tuple[int, ...], data: bytes) -> bytes:
@@ -193,7 +193,7 @@ def within(path: tuple[int, ...], data: bytes) -> bytes:
     [((), 1), ((1,), 2), ((1, 2), 2), (METRIC, 5), ((*METRIC, 5), 1), ((*METRIC, 5, 1), 7), ((*METRIC, 7, 1, 7), 2)],
 )
 def test_a_few_bytes_with_many_fields_are_refused(harness: BrokerHarness, path: tuple[int, ...], number: int) -> None:
-    """Of 3 KiB come a million fields, whose reading takes seconds and whose values some 100 MB."""
+    """3 KiB can contain a million fields. Reading them takes seconds, and their values 100 MB."""
     packed = compress(Codec.GZIP, within(path, field(number, b"") * 1_000_000))
     assert len(packed) < 4096
     got = subscription(harness)
@@ -219,7 +219,7 @@ def test_the_metrics_kept_of_one_client_are_bounded() -> None:
 
 
 def test_the_metrics_kept_of_all_clients_are_bounded() -> None:
-    """Clients cost nothing: each push may come from another one."""
+    """A client can use a new identity for each push."""
     pushed_values = PushedValues()
     count = 2 * MAX_BYTES // MAX_CLIENT_BYTES
     for number in range(count):
@@ -240,8 +240,10 @@ def gauge(harness: BrokerHarness, name: str) -> float:
     return value
 
 
-def test_the_owner_with_most_clients_loses_one(harness: BrokerHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And of those the one that was not seen for longest, with its values."""
+def test_the_owner_with_most_clients_loses_the_oldest_one(
+    harness: BrokerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of its clients, the one that was idle for longest loses its values."""
     monkeypatch.setattr("klamm_broker.telemetry.clients.MAX_CLIENTS", 10)
     harness.reopen()
     alter(harness, CLIENT_METRICS, "a", ("metrics", SET, "*"))

@@ -1,4 +1,4 @@
-"""What handlers do when a quota says No: Fetch without records, topics that are not to be created or deleted."""
+"""Tests of handlers under a quota: Fetch without records, and topics that are not created or deleted."""
 
 import pytest
 
@@ -12,7 +12,7 @@ from tests.unit.broker.broker_harness import fetch_request
 
 
 class Quota(Throttle):
-    """Lets so many bytes of records and so many partitions through."""
+    """A quota that allows a number of bytes of records, and a number of partitions."""
 
     def __init__(self):
         super().__init__()
@@ -43,7 +43,7 @@ def quota(harness):
     return quota
 
 
-def test_a_throttled_fetch_brings_nothing_and_no_session(harness, quota):
+def test_a_throttled_fetch_gets_no_records_and_no_session(harness, quota):
     harness.create_topic("t")
     harness.produce("t", b"x" * 1000)
     quota.record_bytes = 0
@@ -52,7 +52,7 @@ def test_a_throttled_fetch_brings_nothing_and_no_session(harness, quota):
     assert len(harness.broker.services_of(0).fetch_sessions) == 0
 
 
-def test_a_throttled_fetch_leaves_its_session_where_it_was(harness, quota):
+def test_a_throttled_fetch_does_not_change_its_session(harness, quota):
     harness.create_topic("t")
     first = harness.call(fetch_request("t", (0, 0), session_epoch=0), 12)
     harness.produce("t", b"x" * 1000)
@@ -74,18 +74,18 @@ def test_a_fetch_that_waits_is_charged_when_it_ends(harness, quota):
     assert reply.response.responses == []
 
 
-def test_a_fetch_is_no_larger_than_a_quota_could_ever_let_through(harness, quota):
+def test_the_size_of_a_fetch_is_limited_by_the_quota(harness, quota):
     harness.create_topic("t")
     for _ in range(5):
         harness.produce("t", b"x" * 1000)
     quota.most_bytes = 2500
-    # It waits for no more than that either.
+    # The fetch also waits for at most this many bytes.
     response = harness.call(fetch_request("t", (0, 0), min_bytes=10_000, max_wait_ms=1000), 12)
     assert 2000 < len(response.responses[0].partitions[0].records) <= 2500
 
 
 @pytest.mark.parametrize(("version", "strict"), [(5, False), (6, True)])
-def test_creation_counts_partitions(harness, quota, version, strict):
+def test_the_quota_counts_partitions_of_created_topics(harness, quota, version, strict):
     quota.partitions = 3
     topics = [CreatableTopic("a", 3, 1), CreatableTopic("bad name", 5, 1), CreatableTopic("b", 1, 1)]
     response = harness.call(CreateTopicsRequest(topics), version)
@@ -99,7 +99,7 @@ def test_creation_counts_partitions(harness, quota, version, strict):
 
 
 @pytest.mark.parametrize(("version", "strict"), [(2, False), (3, True)])
-def test_added_partitions_count(harness, quota, version, strict):
+def test_the_quota_counts_added_partitions(harness, quota, version, strict):
     harness.create_topic("t", 2)
     quota.partitions = 1
     quota.strict.clear()
@@ -111,7 +111,7 @@ def test_added_partitions_count(harness, quota, version, strict):
 
 
 @pytest.mark.parametrize(("version", "strict"), [(4, False), (5, True)])
-def test_deleted_partitions_count(harness, quota, version, strict):
+def test_the_quota_counts_deleted_partitions(harness, quota, version, strict):
     harness.create_topic("t", 2)
     quota.partitions = 1
     request = DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000)
@@ -120,7 +120,7 @@ def test_deleted_partitions_count(harness, quota, version, strict):
     assert (harness.broker.topics.get("t") is not None) == strict
 
 
-def test_automatic_creation_counts_too_and_clients_ask_again(harness, quota):
+def test_the_quota_counts_automatic_creation_and_clients_try_again(harness, quota):
     quota.partitions = 0
     request = MetadataRequest([MetadataRequestTopic(name="auto")])
     assert harness.call(request, 9).topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -1,4 +1,4 @@
-"""CreateTopics, DeleteTopics, CreatePartitions, and what of topics survives which end."""
+"""Tests of CreateTopics, DeleteTopics and CreatePartitions, and of topics after restarts and crashes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def assigned(*assignments: tuple[int, list[int]]) -> list[Any]:
 
 
 @pytest.mark.parametrize("version", range(2, 8))
-def test_create_in_every_version(harness: BrokerHarness, version: int) -> None:
+def test_topics_are_created_in_every_version(harness: BrokerHarness, version: int) -> None:
     (result,) = create(harness, creatable("t", 3), version=version)
     topic = harness.broker.topics.get("t")
     assert topic is not None
@@ -83,7 +83,7 @@ def test_topic_gets_default_partitions_and_replicas(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("validate_only", [False, True])
-def test_refused(harness: BrokerHarness, topic: Any, error: ErrorCode, validate_only: bool) -> None:
+def test_invalid_topics_are_refused(harness: BrokerHarness, topic: Any, error: ErrorCode, validate_only: bool) -> None:
     harness.create_topic("here.1")
     (result,) = create(harness, topic, validate_only=validate_only)
     assert result.error_code == error
@@ -96,7 +96,7 @@ def test_manual_assignment_sets_the_number_of_partitions(harness: BrokerHarness)
     assert (result.error_code, result.num_partitions) == (0, 2)
 
 
-def test_name_given_twice(harness: BrokerHarness) -> None:
+def test_a_name_that_occurs_twice_is_refused(harness: BrokerHarness) -> None:
     twice, once = create(harness, creatable("a"), creatable("a"), creatable("b"))
     assert (twice.name, twice.error_code) == ("a", ErrorCode.INVALID_REQUEST)
     assert (once.name, once.error_code) == ("b", 0)
@@ -143,14 +143,14 @@ def test_too_many_partitions_in_one_request_are_refused(harness: BrokerHarness, 
     assert harness.broker.topics.all() == []
 
 
-def test_partitions_that_cannot_be_are_not_summed_up(harness: BrokerHarness) -> None:
+def test_invalid_numbers_of_partitions_are_not_summed_up(harness: BrokerHarness) -> None:
     topics = [creatable("t", -5), creatable("u", 10_000)]
     codes = [result.error_code for result in create(harness, *topics, validate_only=True)]
     assert codes == [ErrorCode.INVALID_PARTITIONS, 0]
 
 
 @pytest.mark.parametrize("version", range(1, 7))
-def test_delete_by_name_in_every_version(harness: BrokerHarness, version: int) -> None:
+def test_topics_are_deleted_by_name_in_every_version(harness: BrokerHarness, version: int) -> None:
     topic_id = harness.create_topic("t")
     if version >= 6:
         request = delete_topics.DeleteTopicsRequest([delete_topics.DeleteTopicState("t")], timeout_ms=1000)
@@ -169,7 +169,7 @@ def delete(harness: BrokerHarness, *states: Any) -> list[Any]:
     return results
 
 
-def test_delete_by_id(harness: BrokerHarness) -> None:
+def test_topics_are_deleted_by_id(harness: BrokerHarness) -> None:
     topic_id = harness.create_topic("t")
     (result,) = delete(harness, delete_topics.DeleteTopicState(None, topic_id))
     assert (result.name, result.topic_id, result.error_code) == ("t", topic_id, 0)
@@ -184,19 +184,19 @@ def test_delete_by_id(harness: BrokerHarness) -> None:
         (delete_topics.DeleteTopicState("t", b"\7" * 16), ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_delete_refused(harness: BrokerHarness, state: Any, error: ErrorCode) -> None:
+def test_invalid_deletions_are_refused(harness: BrokerHarness, state: Any, error: ErrorCode) -> None:
     harness.create_topic("t")
     assert [result.error_code for result in delete(harness, state)] == [error]
     assert harness.broker.topics.get("t") is not None
 
 
-def test_delete_of_nothing_is_answered_each_time(harness: BrokerHarness) -> None:
+def test_each_deletion_of_a_missing_topic_is_answered(harness: BrokerHarness) -> None:
     nothing = delete_topics.DeleteTopicState(None)
     results = delete(harness, nothing, nothing)
     assert [(each.name, each.error_code) for each in results] == [(None, ErrorCode.INVALID_REQUEST)] * 2
 
 
-def test_delete_named_twice(harness: BrokerHarness) -> None:
+def test_a_deletion_that_names_a_topic_twice_is_answered(harness: BrokerHarness) -> None:
     harness.create_topic("t")
     state = delete_topics.DeleteTopicState("t")
     assert [result.error_code for result in delete(harness, state, state)] == [ErrorCode.INVALID_REQUEST]
@@ -209,14 +209,14 @@ def by_name_and_id(topic_id: bytes, *which: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("which", [("name", "id"), ("id", "name")])
-def test_delete_by_name_and_id_at_once(harness: BrokerHarness, which: tuple[str, str]) -> None:
+def test_a_deletion_may_not_have_both_name_and_id(harness: BrokerHarness, which: tuple[str, str]) -> None:
     topic_id = harness.create_topic("t")
     (result,) = delete(harness, *by_name_and_id(topic_id, *which))
     assert (result.name, result.topic_id, result.error_code) == ("t", topic_id, ErrorCode.INVALID_REQUEST)
     assert harness.broker.topics.get("t") is not None
 
 
-def test_delete_by_id_twice_and_by_name(harness: BrokerHarness) -> None:
+def test_a_deletion_by_id_twice_and_by_name_is_answered(harness: BrokerHarness) -> None:
     topic_id = harness.create_topic("t")
     results = delete(harness, *by_name_and_id(topic_id, "id", "id", "name"))
     assert [(each.name, each.error_code) for each in results] == [
@@ -226,7 +226,7 @@ def test_delete_by_id_twice_and_by_name(harness: BrokerHarness) -> None:
     assert harness.broker.topics.get("t") is not None
 
 
-def test_delete_by_name_twice_and_by_id(harness: BrokerHarness) -> None:
+def test_a_deletion_by_name_twice_and_by_id_is_answered(harness: BrokerHarness) -> None:
     topic_id = harness.create_topic("t")
     results = delete(harness, *by_name_and_id(topic_id, "name", "name", "id"))
     assert [(each.name, each.error_code) for each in results] == [("t", ErrorCode.INVALID_REQUEST), ("t", 0)]
@@ -234,7 +234,7 @@ def test_delete_by_name_twice_and_by_id(harness: BrokerHarness) -> None:
 
 
 @pytest.mark.parametrize(("version", "error"), [(2, ErrorCode.INVALID_REQUEST), (3, ErrorCode.TOPIC_DELETION_DISABLED)])
-def test_delete_disabled(tmp_path: Path, version: int, error: ErrorCode) -> None:
+def test_deletions_can_be_disabled(tmp_path: Path, version: int, error: ErrorCode) -> None:
     harness = BrokerHarness(tmp_path)
     harness.open(delete_topic_enable=False)
     harness.create_topic("t")
@@ -272,7 +272,7 @@ def on(*brokers: int) -> create_partitions.CreatePartitionsAssignment:
 
 
 @pytest.mark.parametrize("version", range(4))
-def test_create_partitions(harness: BrokerHarness, version: int) -> None:
+def test_partitions_are_added(harness: BrokerHarness, version: int) -> None:
     harness.create_topic("t", 2)
     harness.produce("t", b"x", partition=1)
     request = create_partitions.CreatePartitionsRequest(
@@ -298,7 +298,7 @@ def test_create_partitions(harness: BrokerHarness, version: int) -> None:
         (3, [on()], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
     ],
 )
-def test_create_partitions_refused(
+def test_invalid_numbers_of_partitions_are_refused(
     harness: BrokerHarness, count: int, assignments: list[Any] | None, error: ErrorCode
 ) -> None:
     harness.create_topic("t", 2)
@@ -312,7 +312,7 @@ def test_create_partitions_of_an_unknown_topic(harness: BrokerHarness) -> None:
     assert add(harness, 3).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_create_partitions_validate_only(harness: BrokerHarness) -> None:
+def test_validating_create_partitions_changes_nothing(harness: BrokerHarness) -> None:
     harness.create_topic("t", 2)
     assert add(harness, 3, [on(1)], validate_only=True).error_code == 0
     assert not (harness.data_dir / "t-2").exists()
@@ -342,7 +342,7 @@ def test_missing_directory_of_a_new_topic_is_created_at_the_start(harness: Broke
     assert harness.produce("t", b"x", partition=1).error_code == 0
 
 
-def test_crash_between_store_and_directories_of_a_deleted_topic(harness: BrokerHarness) -> None:
+def test_directories_of_a_deleted_topic_are_removed_after_a_crash(harness: BrokerHarness) -> None:
     topic_id = harness.create_topic("t", 2)
     harness.create_topic("other")
     harness.produce("t", b"x")
@@ -363,7 +363,7 @@ def test_crash_between_store_and_directories_of_a_deleted_topic(harness: BrokerH
     assert harness.broker.store.read("SELECT * FROM cluster WHERE key LIKE 'deleted-topic/%'") == []
 
 
-def test_directories_without_a_store_are_taken_in(harness: BrokerHarness, caplog: pytest.LogCaptureFixture) -> None:
+def test_directories_without_a_store_are_adopted(harness: BrokerHarness, caplog: pytest.LogCaptureFixture) -> None:
     topic_id = harness.create_topic("t", 2)
     harness.produce("t", b"x", partition=1)
     harness.broker.close()
@@ -378,8 +378,8 @@ def test_directories_without_a_store_are_taken_in(harness: BrokerHarness, caplog
     assert "it is adopted" in caplog.text
 
 
-def test_a_disk_that_refuses_a_directory_refuses_requests_for_its_partition_alone(harness: BrokerHarness) -> None:
-    # A file stands where the directory of the second partition has to be.
+def test_a_directory_that_cannot_be_created_fails_only_its_partitions_requests(harness: BrokerHarness) -> None:
+    # A file is at the place of the second partition's directory.
     (harness.data_dir / "t-1").write_text("in the way")
     (result,) = create(harness, creatable("t", 3))
     assert result.error_code == 0
@@ -392,7 +392,7 @@ def test_a_disk_that_refuses_a_directory_refuses_requests_for_its_partition_alon
     assert [harness.fetch("t", partition=index).high_watermark for index in range(3)] == [0, 1, 1]
 
 
-def test_a_store_that_was_full_leaves_the_name_free(harness: BrokerHarness) -> None:
+def test_the_name_stays_free_if_the_store_is_full(harness: BrokerHarness) -> None:
     connection = harness.broker.store._connection
     assert connection is not None
     (pages,) = connection.execute("PRAGMA page_count").fetchone()
@@ -409,7 +409,7 @@ def test_a_store_that_was_full_leaves_the_name_free(harness: BrokerHarness) -> N
     assert [topic.name for topic in harness.broker.topics.all()] == [each.name for each in wanted]
 
 
-def test_a_change_that_did_not_get_its_turn_in_time_is_not_made(harness: BrokerHarness) -> None:
+def test_a_change_whose_timeout_passes_before_its_turn_is_not_made(harness: BrokerHarness) -> None:
     harness.create_topic("t")
     late = ErrorCode.REQUEST_TIMED_OUT
     for timeout_ms in (0, -1):
@@ -421,7 +421,7 @@ def test_a_change_that_did_not_get_its_turn_in_time_is_not_made(harness: BrokerH
     assert (topic.name, len(topic.partitions)) == ("t", 1)
 
 
-def test_changes_sync_by_request_and_not_by_partition(harness: BrokerHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_syncs_once_for_all_its_partitions(harness: BrokerHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     syncs: list[object] = []
     monkeypatch.setattr(FileOperations, "fsync", staticmethod(syncs.append))
     writes: list[object] = []
@@ -438,7 +438,9 @@ def test_changes_sync_by_request_and_not_by_partition(harness: BrokerHarness, mo
     assert len(syncs) < 10
 
 
-def test_a_name_is_free_when_its_directories_are_gone(harness: BrokerHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_is_free_once_its_directories_are_removed(
+    harness: BrokerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     harness.create_topic("t")
     harness.produce("t", b"old")
     original = harness.broker.logs.delete_all
@@ -457,7 +459,7 @@ def test_a_name_is_free_when_its_directories_are_gone(harness: BrokerHarness, mo
     assert harness.fetch("t").high_watermark == 0
 
 
-def test_a_topic_that_is_gone_cannot_be_changed(harness: BrokerHarness) -> None:
+def test_a_deleted_topic_cannot_be_changed(harness: BrokerHarness) -> None:
     harness.create_topic("t")
     topic = harness.broker.topics.get("t")
     assert topic is not None
@@ -474,7 +476,7 @@ def test_a_topic_that_is_gone_cannot_be_changed(harness: BrokerHarness) -> None:
         assert caught.value.error_code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_a_deletion_that_fails_midway_leaves_nothing_to_the_next_topic(
+def test_a_deletion_that_fails_midway_leaves_nothing_for_the_next_topic(
     harness: BrokerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     harness.create_topic("t", 3)
@@ -526,7 +528,7 @@ def lose_the_store(harness: BrokerHarness) -> None:
     harness.open()
 
 
-def test_directories_that_are_taken_in_keep_their_configs(harness: BrokerHarness) -> None:
+def test_adopted_directories_keep_their_configs(harness: BrokerHarness) -> None:
     harness.create_topic("compacted", cleanup_policy="compact")
     harness.create_topic("changed", retention_ms="7")
     harness.create_topic("plain", retention_ms="7")
@@ -544,7 +546,7 @@ def test_directories_that_are_taken_in_keep_their_configs(harness: BrokerHarness
         }
 
 
-def test_directories_with_a_bad_copy_of_their_configs_are_taken_in(harness: BrokerHarness) -> None:
+def test_directories_with_an_invalid_copy_of_their_configs_are_adopted(harness: BrokerHarness) -> None:
     harness.create_topic("t", retention_ms="7")
     harness.advance_ms(60)
     (harness.data_dir / "t-0" / "topic.configs").write_text("[")
@@ -561,7 +563,9 @@ def test_producer_ids_start_above_those_in_the_logs(harness: BrokerHarness) -> N
     assert harness.broker.producer_ids.allocate() == 42
 
 
-def test_offsets_of_a_topic_go_in_the_same_transaction(harness: BrokerHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offsets_are_deleted_in_the_same_transaction_as_their_topic(
+    harness: BrokerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     harness.create_topic("t")
     harness.broker.store.write_and_wait([("INSERT INTO offsets VALUES ('g', 't', 0, 5, -1, '', 1, NULL, '')", ())])
     topic = harness.broker.topics.get("t")

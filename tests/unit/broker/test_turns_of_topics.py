@@ -1,4 +1,4 @@
-"""Changes of topics take turns."""
+"""Tests that changes of topics take turns."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from tests.unit.broker.broker_harness import BrokerHarness
 from tests.waiting import wait_until
 
 
-def test_other_changes_come_in_between_where_many_topics_are_created(
+def test_other_changes_run_between_the_writes_of_a_large_creation(
     harness: BrokerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who creates them does not take the registry again before who waits for it."""
+    """The creator does not lock the registry again before a waiting thread has had it."""
     monkeypatch.setattr(topic_registry, "_CHANGED_AT_ONCE", 2)
     harness.create_topic("neighbour")
     topics = harness.broker.topics
@@ -30,7 +30,7 @@ def test_other_changes_come_in_between_where_many_topics_are_created(
     threads: list[threading.Thread] = []
 
     def check_turn() -> None:
-        # The second topic of each write: the registry is taken.
+        # The second topic of each write is created while the registry is locked.
         if len(threads) % 2:
             threads.append(threading.Thread(target=alter))
             threads[-1].start()

@@ -1,4 +1,4 @@
-"""Broker configs that Kafka changes at run time and that have no effect here: stored, checked and described."""
+"""Tests of broker configs that Kafka can change at run time and that have no effect in klamm."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.unit.broker.test_configs import (
 
 
 def test_throttles_of_a_reassignment_are_stored_and_described_where_they_are_set(harness: BrokerHarness) -> None:
-    # What `kafka-reassign-partitions --throttle` sets, and removes when it is done.
+    # `kafka-reassign-partitions --throttle` sets these, and removes them at the end.
     rates = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
     assert describe(harness, BROKER, "1", *rates).configs == []
     assert alter(harness, BROKER, "1", *((rate, SET, "1000000") for rate in rates)) == 0
@@ -49,7 +49,7 @@ def test_throttles_differ_by_node(tmp_path: Path) -> None:
     harness.broker.close()
 
 
-# As `kafka-configs --describe --all` of Apache Kafka 4.4.0 shows them.
+# `kafka-configs --describe --all` of Apache Kafka 4.4.0 shows them like this.
 WITHOUT_EFFECT = {
     "background.threads": ("10", INT),
     "follower.fetch.last.tiered.offset.enable": ("false", BOOLEAN),
@@ -73,7 +73,7 @@ WITHOUT_EFFECT = {
 }
 
 
-def test_configs_without_effect_are_described_as_kafkas(harness: BrokerHarness) -> None:
+def test_configs_without_effect_are_described_as_in_kafka(harness: BrokerHarness) -> None:
     described = {each.name: each for each in describe(harness, BROKER, "1", *WITHOUT_EFFECT).configs}
     assert {name: (each.value, each.config_type) for name, each in described.items()} == WITHOUT_EFFECT
     assert all((each.config_source, each.read_only) == (DEFAULT, False) for each in described.values())
@@ -105,7 +105,7 @@ def test_configs_without_effect_keep_kafkas_bounds(harness: BrokerHarness, name:
     assert alter(harness, BROKER, "1", (name, SET, value)) == ErrorCode.INVALID_REQUEST
 
 
-def test_threads_that_close_logs_change_at_once(harness: BrokerHarness) -> None:
+def test_the_number_of_threads_that_close_logs_changes_at_once(harness: BrokerHarness) -> None:
     assert alter(harness, BROKER, "", ("num.recovery.threads.per.data.dir", SET, "3")) == 0
     assert harness.broker.live.current.num_recovery_threads_per_data_dir == 3
     asked: list[int] = []

@@ -1,4 +1,4 @@
-"""Requests about the transactional id `x`, topic `t` and group `g`, for the tests of what is authorized."""
+"""Requests about the transactional id `x`, the topic `t` and the group `g`, for tests of authorization."""
 
 from klamm.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from klamm.wire.messages.add_partitions_to_txn import (

@@ -1,4 +1,4 @@
-"""The handler set `control` beside a broker of three nodes: what its four requests do, and which are too late."""
+"""Tests of the handler set `control` beside a broker of three nodes: its four requests, and stale epochs."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def healed(server: EmbeddedServer) -> Iterator[None]:
 
 @pytest.fixture
 def topic(server: EmbeddedServer) -> str:
-    """One partition with three replicas, led by node 1."""
+    """Return a partition with three replicas, led by node 1."""
     name = server.create_topic()
     server.admin.delete_topics(name)
     server.admin.create_topic(name, 1, replication_factor=3)
@@ -83,7 +83,7 @@ def ask(server: EmbeddedServer, node: int, request: Any, version: int, listener:
 
 
 def seen(server: EmbeddedServer, topic: str, node: int) -> metadata.MetadataResponsePartition:
-    """The partition as a client of another listener sees it."""
+    """Return the partition as a client of another listener sees it."""
     request = metadata.MetadataRequest([metadata.MetadataRequestTopic(name=topic)])
     partition: metadata.MetadataResponsePartition = ask(server, node, request, 9, "default").topics[0].partitions[0]
     return partition
@@ -106,7 +106,7 @@ def leader_request(
 
 
 def result(answer: Any) -> int:
-    """Of the only partition."""
+    """Return the result of the only partition."""
     assert answer.error_code == ErrorCode.NONE
     errors = answer.topics[0].partition_errors if getattr(answer, "topics", None) else answer.partition_errors
     code: int = errors[0].error_code
@@ -124,7 +124,7 @@ def test_clients_of_other_listeners_see_a_new_leader(server: EmbeddedServer, top
     assert produced(server, topic, 2) == ErrorCode.NONE
 
 
-def test_a_controllers_orders_survive_a_restart(tmp_path: Path) -> None:
+def test_a_controllers_changes_survive_a_restart(tmp_path: Path) -> None:
     file = tmp_path / "klamm.toml"
     file.write_text(CONFIG)
     with EmbeddedServer(file=file, nodes=3) as server:
@@ -152,7 +152,7 @@ def test_every_version_of_leader_and_isr_changes_the_leader(server: EmbeddedServ
     assert seen(server, topic, 2).leader_id == 3
 
 
-def test_a_leader_epoch_that_is_not_higher_is_too_late(server: EmbeddedServer, topic: str) -> None:
+def test_a_leader_epoch_that_is_not_higher_is_refused(server: EmbeddedServer, topic: str) -> None:
     epoch = seen(server, topic, 1).leader_epoch + 1
     assert result(ask(server, 1, leader_request(topic, 2, epoch), 7)) == ErrorCode.NONE
     assert result(ask(server, 1, leader_request(topic, 2, epoch), 7)) == ErrorCode.STALE_CONTROLLER_EPOCH
@@ -163,7 +163,7 @@ def test_a_leader_epoch_that_is_not_higher_is_too_late(server: EmbeddedServer, t
     assert seen(server, topic, 1).leader_id == 2
 
 
-def test_the_later_epoch_of_two_orders_for_a_partition_counts(server: EmbeddedServer, topic: str) -> None:
+def test_of_two_changes_of_a_partition_the_higher_epoch_applies(server: EmbeddedServer, topic: str) -> None:
     epoch = seen(server, topic, 1).leader_epoch
     request = leader_request(topic, 2, epoch + 2)
     request.topic_states += leader_request(topic, 3, epoch + 1).topic_states
@@ -181,7 +181,7 @@ def test_the_later_epoch_of_two_orders_for_a_partition_counts(server: EmbeddedSe
     ],
     ids=lambda value: value.name if isinstance(value, ErrorCode) else next(iter(value)),
 )
-def test_orders_for_replicas_that_the_node_lacks_are_refused(
+def test_changes_of_replicas_that_the_node_lacks_are_refused(
     server: EmbeddedServer, topic: str, change: dict[str, Any], code: ErrorCode
 ) -> None:
     before = seen(server, topic, 1)
@@ -195,7 +195,7 @@ def test_orders_for_replicas_that_the_node_lacks_are_refused(
 
 
 @pytest.mark.parametrize(("leader", "replicas"), [(9, (1, 2, 9)), (-2, NODES), (3, (1, 2))])
-def test_a_leader_that_cannot_lead_is_none(
+def test_a_leader_that_cannot_lead_leaves_the_partition_without_one(
     server: EmbeddedServer, topic: str, leader: int, replicas: tuple[int, ...]
 ) -> None:
     epoch = seen(server, topic, 1).leader_epoch + 1
@@ -322,12 +322,12 @@ def test_a_controller_is_fenced_by_the_next(tmp_path: Path, earlier: str, later:
         assert ask(server, 2, *FENCED[earlier](controller=5)).error_code == ErrorCode.NONE
         assert ask(server, 2, *FENCED[later](controller=5)).error_code == ErrorCode.NONE
         assert ask(server, 2, *FENCED[later](controller=4)).error_code == ErrorCode.STALE_CONTROLLER_EPOCH
-        # Each node has heard of its own controllers alone, as in Kafka.
+        # As in Kafka, each node knows only its own controllers.
         assert ask(server, 1, *FENCED[later](controller=4)).error_code == ErrorCode.NONE
 
 
 @pytest.mark.parametrize("api", FENCED)
-def test_orders_to_an_earlier_start_of_a_node_are_refused(server: EmbeddedServer, api: str) -> None:
+def test_requests_for_an_earlier_start_of_a_node_are_refused(server: EmbeddedServer, api: str) -> None:
     epoch = next(node["epoch"] for node in server.nodes.describe() if node["id"] == 3)
     server.nodes.stop(3)
     server.nodes.start(3)

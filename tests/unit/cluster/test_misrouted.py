@@ -1,4 +1,4 @@
-"""Clients that mean another node, or another cluster, than their connection leads to (KIP-1242)."""
+"""Tests of clients whose connection leads to another node or cluster than they mean (KIP-1242)."""
 
 from __future__ import annotations
 

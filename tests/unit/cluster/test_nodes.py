@@ -1,4 +1,4 @@
-"""Three nodes in one process, each asked through its own port."""
+"""Tests of three nodes in one process, each with its own port."""
 
 from __future__ import annotations
 
@@ -81,13 +81,13 @@ def other_than(node: int) -> int:
 
 @pytest.fixture
 def single(server: EmbeddedServer) -> str:
-    """A topic of one partition with one replica."""
+    """Return a topic of one partition with one replica."""
     return server.create_topic()
 
 
 @pytest.fixture
 def replicated(server: EmbeddedServer) -> str:
-    """A topic of one partition with three replicas."""
+    """Return a topic of one partition with three replicas."""
     name = server.create_topic()
     server.admin.delete_topics(name)
     server.admin.create_topic(name, 1, replication_factor=3)
@@ -123,10 +123,10 @@ def fetch_request(topic: str, *, epoch: int = -1, max_wait_ms: int = 0, offset: 
     )
 
 
-# What clients find
+# Metadata and coordinators
 
 
-def test_every_node_names_all_nodes_and_the_same_leaders(server: EmbeddedServer) -> None:
+def test_each_node_returns_all_nodes_and_the_same_leaders(server: EmbeddedServer) -> None:
     topic = server.create_topic(partitions=6)
     answers = [
         ask(server, node, metadata.MetadataRequest([metadata.MetadataRequestTopic(name=topic)]), 9) for node in NODES
@@ -143,15 +143,15 @@ def test_every_node_names_all_nodes_and_the_same_leaders(server: EmbeddedServer)
 
 
 @pytest.mark.parametrize(
-    # What `String.hashCode` of Java returns.
+    # `String.hashCode` of Java returns these values.
     ("key", "code"),
     [("", 0), ("hello", 99162322), ("é", 233), ("\U0001f600", 1772899), ("consumer-group", -1738392088)],
 )
-def test_keys_belong_to_partitions_by_the_hash_of_java(key: str, code: int) -> None:
+def test_the_hash_of_java_decides_the_partition_of_a_key(key: str, code: int) -> None:
     assert coordinator_partition(key) == abs(code) % 50
 
 
-def test_the_smallest_number_of_java_belongs_to_the_first_partition() -> None:
+def test_the_lowest_hash_of_java_belongs_to_the_first_partition() -> None:
     assert coordinator_partition("polygenelubricants") == 0
 
 
@@ -227,7 +227,7 @@ def test_a_fetch_from_another_node_names_the_leader(server: EmbeddedServer, sing
     assert [each.node_id for each in answer.node_endpoints] == [leader]
 
 
-def test_epochs_rise_and_fence(server: EmbeddedServer, replicated: str) -> None:
+def test_leader_epochs_increase_and_fence(server: EmbeddedServer, replicated: str) -> None:
     server.produce(replicated, b"0", b"1")
     before = leader_of(server, replicated)
     after = other_than(before)
@@ -266,7 +266,7 @@ def test_epochs_rise_and_fence(server: EmbeddedServer, replicated: str) -> None:
     assert (listed(-2), listed(-1)) == ((0, 0), (3, 1))
 
 
-def test_list_offsets_of_another_node(server: EmbeddedServer, single: str) -> None:
+def test_list_offsets_at_another_node_names_the_leader(server: EmbeddedServer, single: str) -> None:
     asked = list_offsets.ListOffsetsPartition(0, timestamp=-1)
     request = list_offsets.ListOffsetsRequest(-1, topics=[list_offsets.ListOffsetsTopic(single, [asked])])
     (answer,) = ask(server, other_than(leader_of(server, single)), request, 5).topics[0].partitions
@@ -290,7 +290,7 @@ def test_a_waiting_fetch_ends_when_its_leader_moves(
     assert answer.responses[0].partitions[0].error_code == ErrorCode[error]
 
 
-def test_partition_without_a_leader_is_not_available(server: EmbeddedServer, replicated: str) -> None:
+def test_a_partition_without_a_leader_is_not_available(server: EmbeddedServer, replicated: str) -> None:
     before = leader_of(server, replicated)
     server.nodes.make_leaderless(replicated, 0)
     found = partition_metadata(server, replicated)
@@ -305,7 +305,7 @@ def test_partition_without_a_leader_is_not_available(server: EmbeddedServer, rep
 # Nodes
 
 
-def test_stopped_node_closes_its_connections_and_loses_its_partitions(
+def test_a_stopped_node_closes_its_connections_and_loses_its_partitions(
     server: EmbeddedServer, single: str, replicated: str
 ) -> None:
     node = leader_of(server, replicated)
@@ -342,7 +342,7 @@ def test_coordinators_move_with_nodes(server: EmbeddedServer) -> None:
     assert server.nodes.coordinator("group") == node
 
 
-def test_the_last_node_stays(server: EmbeddedServer) -> None:
+def test_the_last_node_cannot_be_stopped(server: EmbeddedServer) -> None:
     server.nodes.stop(1)
     server.nodes.stop(3)
     with pytest.raises(ValueError, match="the last running node cannot be stopped"):
@@ -424,7 +424,7 @@ def test_offsets_of_a_transaction_go_to_the_coordinator_of_the_group(server: Emb
 
 
 def test_a_waiting_join_ends_when_its_coordinator_moves(server: EmbeddedServer) -> None:
-    """The first of two members waits in a join phase that the second does not take part in."""
+    """The first of two members waits in a join phase, and the second does not take part."""
     node = server.nodes.coordinator("waiting")
     protocols = [join_group.JoinGroupRequestProtocol("range", b"")]
 
@@ -468,7 +468,7 @@ def test_election_returns_the_preferred_leader(server: EmbeddedServer, replicate
     assert leader_of(server, replicated) == preferred
 
 
-def test_the_preferred_leader_does_not_run(server: EmbeddedServer) -> None:
+def test_no_election_happens_if_the_preferred_leader_does_not_run(server: EmbeddedServer) -> None:
     name = server.create_topic()
     server.nodes.move_leader(name, 0, 3)
     server.nodes.stop(3)

@@ -10,7 +10,7 @@ from groups_playbook import Playbook
 
 @pytest.fixture
 def make_playbook(tmp_path: Path) -> Iterator[Callable[..., Playbook]]:
-    """Makes a coordinator with given settings; what it made is closed after the test."""
+    """Yield a function that makes a coordinator with these settings. The coordinators are closed after the test."""
     made: list[Playbook] = []
 
     def make(**settings: Any) -> Playbook:
@@ -25,5 +25,5 @@ def make_playbook(tmp_path: Path) -> Iterator[Callable[..., Playbook]]:
 
 @pytest.fixture
 def play(make_playbook: Callable[..., Playbook]) -> Playbook:
-    """A coordinator with Kafka's default settings."""
+    """Return a coordinator with Kafka's default settings."""
     return make_playbook()

@@ -1,4 +1,4 @@
-"""Members of consumer groups as clients play them: they own what they are assigned and revoke the rest."""
+"""Members of consumer groups as clients play them: they own their assigned partitions and revoke the rest."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from klamm_broker.groups.assignors import Partitions
 from klamm_broker.groups.requests import EpochHeartbeatResult
 
 FIRST = 2
-"""The epoch of a group's first assignment: a new group begins with 1, its first member's subscription is a change."""
+"""The epoch of a group's first assignment. A new group begins with 1, and its first subscription is a change."""
 
 
 def partitions(**by_topic: set[int]) -> Partitions:
-    """Partitions by topic name."""
+    """Return partitions by topic name."""
     return {topic_id(name): frozenset(indexes) for name, indexes in by_topic.items()}
 
 
 class Consumer:
-    """A client that takes over each assignment at once."""
+    """A client that accepts each assignment at once."""
 
     def __init__(self, play: Playbook, member_id: str, **joining: object) -> None:
         self.play = play
@@ -28,7 +28,7 @@ class Consumer:
         self.joining = joining
 
     def beat(self, **changes: object) -> EpochHeartbeatResult:
-        """One heartbeat; a member that does not know better reports what it holds."""
+        """Send one heartbeat. Without other arguments the member reports the partitions that it owns."""
         if self.epoch == 0:
             self.owned = {}
             changes = {**self.joining, **changes}
@@ -42,12 +42,12 @@ class Consumer:
         return result
 
     def count(self) -> int:
-        """Return the number of partitions that it holds."""
+        """Return the number of partitions that the member owns."""
         return sum(map(len, self.owned.values()))
 
 
 def settle(*consumers: Consumer) -> None:
-    """Let all beat until nothing changes any more."""
+    """Let all members send heartbeats until nothing changes."""
     for _ in range(20):
         before = [(each.epoch, each.owned) for each in consumers]
         for each in consumers:

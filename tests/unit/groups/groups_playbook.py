@@ -42,7 +42,7 @@ INITIAL_DELAY_MS = 3_000
 
 
 class Topic:
-    """A topic whose id is made of its name."""
+    """A topic whose id is made from its name."""
 
     def __init__(self, name: str, partitions: int) -> None:
         self.name = name
@@ -58,7 +58,7 @@ class Topics:
         self._by_name: dict[str, Topic] = {}
 
     def set(self, name: str, partitions: int) -> None:
-        """Create a topic or give it more partitions; 0 deletes it."""
+        """Create a topic or give it more partitions. 0 deletes it."""
         self.generation += 1
         if partitions:
             self._by_name[name] = Topic(name, partitions)
@@ -76,12 +76,12 @@ class Topics:
 
 
 def topic_id(name: str) -> bytes:
-    """The id of a topic of that name."""
+    """Return the id of the topic with this name."""
     return name.encode().ljust(16, b"-")
 
 
 class Shares:
-    """What the coordinator reports of share groups: `(group_id, member_id)`, or the id of a deleted group."""
+    """Records the coordinator's reports for share groups: `(group_id, member_id)`, or the id of a deleted group."""
 
     def __init__(self) -> None:
         self.gone: list[tuple[str, str]] = []
@@ -95,7 +95,7 @@ class Shares:
 
 
 class Configs(GroupConfigs):
-    """The broker's values, and instead of some those of a playbook."""
+    """The broker's configs, of which a playbook can replace some."""
 
     def __init__(self, playbook: Playbook) -> None:
         super().__init__(playbook.settings, playbook.store)
@@ -108,7 +108,7 @@ class Configs(GroupConfigs):
 
 @dataclass(slots=True)
 class Call(Generic[R]):
-    """A request that was made; it remembers every answer, so that a second one is seen."""
+    """A request that was sent. It keeps every answer, so that a test notices a second one."""
 
     answers: list[R] = field(default_factory=list)
 
@@ -122,25 +122,25 @@ class Call(Generic[R]):
 
     @property
     def result(self) -> R:
-        """The one answer."""
+        """Return the only answer."""
         (result,) = self.answers
         return result
 
 
 def subscription(*topics: str) -> bytes:
-    """A ConsumerProtocolSubscription, version 0."""
+    """Return a ConsumerProtocolSubscription, version 0."""
     encoded = [topic.encode() for topic in topics]
     names = b"".join(struct.pack(">h", len(name)) + name for name in encoded)
     return struct.pack(">hi", 0, len(topics)) + names + struct.pack(">i", -1)
 
 
 def unlimited() -> GroupLedgers:
-    """Ledgers that count and refuse nothing."""
+    """Return ledgers that count but refuse nothing."""
     return GroupLedgers(Ledger("groups"), Ledger("group members"), Ledger("offsets"))
 
 
 class Playbook:
-    """A coordinator, its store and its time, and short ways to ask it."""
+    """A coordinator with its store and its time, and short methods to send requests to it."""
 
     def __init__(self, path: Path, make_ledgers: Callable[[], GroupLedgers] = unlimited, **settings: Any) -> None:
         self.path = path
@@ -149,11 +149,11 @@ class Playbook:
         self.clock = ManualClock()
         self.topics = Topics()
         self.config_values: dict[str, Any] = {STREAMS_INITIAL_REBALANCE_DELAY: 0, STREAMS_ASSIGNMENT_INTERVAL: 0}
-        """Configs of all groups whose values are not the broker's."""
+        """Configs of all groups that differ from the broker's."""
         self.shares = Shares()
         self._ids = itertools.count(1)
         self.lag_ms = 0
-        """How far the server is behind with what clients have sent."""
+        """The milliseconds by which the server is late with reading."""
         self._start()
 
     def _start(self) -> None:
@@ -174,14 +174,14 @@ class Playbook:
         self.loaded = self.coordinator.load()
 
     def restart(self, **changed: Any) -> None:
-        """Stop in good order, start again on the same file, with settings that have changed."""
+        """Stop in order, and start again on the same file with changed settings."""
         self.settings = dataclasses.replace(self.settings, **changed)
         self.coordinator.close()
         self.store.close()
         self._start()
 
     def crash(self) -> None:
-        """Start again on the same file; what the store had not committed is lost."""
+        """Start again on the same file. Writes that the store had not committed are lost."""
         self._start()
 
     def close(self) -> None:
@@ -189,7 +189,7 @@ class Playbook:
         self.store.close()
 
     def settle(self) -> None:
-        """Commit and run what is due, until nothing is left to do now."""
+        """Commit and run everything that is due, until nothing is left."""
         self.scheduler.run_due()
         while self.store.commit_pending():
             self.scheduler.run_due()
@@ -211,7 +211,7 @@ class Playbook:
     # Requests
 
     def ask_join(self, member_id: str = "", **changes: Any) -> Call[JoinResult]:
-        """Send a join, with the protocol "range" for topic "t" by default."""
+        """Send a join. By default it has the protocol "range" and the topic "t"."""
         request = JoinRequest(
             group_id=GROUP,
             member_id=member_id,
@@ -228,7 +228,7 @@ class Playbook:
         return call
 
     def promised_id(self, **changes: Any) -> str:
-        """The member id that a first join of a dynamic member gets."""
+        """Return the member id that a dynamic member gets at its first join."""
         result = self.ask_join(**changes).result
         assert result.error_code is ErrorCode.MEMBER_ID_REQUIRED
         return result.member_id
@@ -268,19 +268,19 @@ class Playbook:
         return fetched
 
     def state(self, group_id: str = GROUP) -> str | None:
-        """The group's state as an administrator sees it, None if there is no group."""
+        """Return the group's state as DescribeGroups shows it; None if there is no group."""
         described = self.coordinator.administration.describe(group_id)
         return described.state if described is not None else None
 
     def state_of_group(self, group_id: str = GROUP) -> str | None:
-        """The group's state as a list of groups has it, whatever its type."""
+        """Return the group's state as ListGroups shows it, whatever the group's type."""
         listed = self.coordinator.administration.list_groups()
         return next((group.state for group in listed if group.group_id == group_id), None)
 
-    # Members that speak the consumer protocol
+    # Members of the consumer protocol
 
     def ask_beat(self, member: str, at: int, /, **changes: Any) -> Call[EpochHeartbeatResult]:
-        """Send a heartbeat; with epoch 0 a full one, for topic "t" by default."""
+        """Send a heartbeat. With epoch 0 it is a full one, for topic "t" by default."""
         request = ConsumerHeartbeat(GROUP, member, at, "client", "/127.0.0.1")
         if at == 0:
             request = request._replace(rebalance_timeout_ms=REBALANCE_MS, topics=["t"], owned={})
@@ -289,15 +289,18 @@ class Playbook:
         return call
 
     def beat(self, member_id: str, epoch: int, **changes: Any) -> EpochHeartbeatResult:
-        """The answer to a heartbeat, once it is durable."""
+        """Return the answer to a heartbeat once it is durable."""
         call = self.ask_beat(member_id, epoch, **changes)
         self.settle()
         return call.result
 
-    # Whole scenes
+    # Whole scenarios
 
     def stable_group(self, count: int, **changes: Any) -> list[str]:
-        """`count` dynamic members in a stable group; member n has the assignment b"n". The first one leads."""
+        """Make a stable group of `count` dynamic members.
+
+        Member n has the assignment b"n", and the first member leads.
+        """
         ids = [self.promised_id(**changes) for _ in range(count)]
         joins = [self.ask_join(member_id, **changes) for member_id in ids]
         self.await_joins(joins)

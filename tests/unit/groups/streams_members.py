@@ -1,4 +1,4 @@
-"""Members of streams groups as Kafka Streams plays them: they have what they are assigned and give the rest back."""
+"""Members of streams groups as Kafka Streams plays them: they run their assigned tasks and give the others back."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from klamm_broker.groups.streams.tasks import NONE
 from klamm_broker.groups.streams.topology import InternalTopic, Subtopology, Topology
 
 FIRST = 2
-"""The epoch of a group's first assignment: a new group begins with 1, its first member is a change."""
+"""The epoch of a group's first assignment. A new group begins with 1, and its first member is a change."""
 READS_T = Topology(0, (Subtopology("0", ("t",)),))
 COUNTS_T = Topology(0, (Subtopology("0", ("t",), changelog_topics=(InternalTopic("counts-changelog"),)),))
 
 
 def tasks(*partitions: int, subtopology_id: str = "0") -> frozenset[tuple[str, int]]:
-    """Tasks of one subtopology."""
+    """Return tasks of one subtopology."""
     return frozenset((subtopology_id, partition) for partition in partitions)
 
 
 class InternalTopics:
-    """Creates the internal topics of a playbook at once; `refusal` is what it says."""
+    """Creates the internal topics of a playbook at once. `refusal` is its answer."""
 
     def __init__(self, play: Playbook) -> None:
         self._play = play
@@ -38,7 +38,7 @@ class InternalTopics:
 
 
 class StreamsClient:
-    """A client that takes over each assignment at once. `joining` is what it joins with."""
+    """A client that accepts each assignment at once. `joining` has the fields with which it joins."""
 
     def __init__(self, play: Playbook, member_id: str, **joining: Any) -> None:
         self.play = play
@@ -52,7 +52,7 @@ class StreamsClient:
         self.joining = {"rebalance_timeout_ms": 60_000, "topology": topology, "process_id": process_id, **joining}
 
     def ask(self, **changes: Any) -> Call[StreamsHeartbeatResult]:
-        """Send one heartbeat, and do not wait for its answer."""
+        """Send one heartbeat, and do not wait for the answer."""
         if self.epoch == 0:
             self.owned = NONE
             changes = {**self.joining, **changes}
@@ -72,7 +72,7 @@ class StreamsClient:
         return call
 
     def beat(self, **changes: Any) -> StreamsHeartbeatResult:
-        """One heartbeat; a member that does not know better reports what it has."""
+        """Send one heartbeat. Without other arguments the member reports the tasks that it has."""
         call = self.ask(**changes)
         self.play.settle()
         result = call.result
@@ -90,7 +90,7 @@ class StreamsClient:
 
 
 def settle(*clients: StreamsClient) -> None:
-    """Let all beat until nothing changes any more."""
+    """Let all members send heartbeats until nothing changes."""
     for _ in range(20):
         before = [(each.epoch, each.owned) for each in clients]
         for each in clients:
@@ -101,5 +101,5 @@ def settle(*clients: StreamsClient) -> None:
 
 
 def active(*clients: StreamsClient) -> list[int]:
-    """The numbers of active tasks."""
+    """Return the numbers of the active tasks."""
     return [len(each.owned.active) for each in clients]

@@ -1,4 +1,4 @@
-"""Describing, listing and deleting groups."""
+"""Tests of describing, listing and deleting groups."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_a_member_that_joins_while_its_group_is_deleted_stays(play: Playbook) ->
     assert play.heartbeat(member_id, 1) is ErrorCode.NONE
 
 
-def test_a_deleted_group_forgets_the_member_ids_it_has_promised(play: Playbook) -> None:
+def test_member_ids_that_were_promised_end_with_their_group(play: Playbook) -> None:
     member_id = play.promised_id()
     assert delete(play, GROUP) == {GROUP: ErrorCode.NONE}
     assert play.state(GROUP) is None

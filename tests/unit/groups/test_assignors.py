@@ -1,4 +1,4 @@
-"""The assignors of the server: complete, balanced, and no more moves than needed."""
+"""Tests of the server's assignors: assignments are complete and balanced, and move as few partitions as necessary."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_each_subscribed_partition_has_one_reader(
 
 
 @given(counts=COUNTS, subscriptions=SUBSCRIPTIONS, before=SUBSCRIPTIONS)
-def test_no_move_makes_it_more_even(
+def test_no_further_move_would_improve_the_balance(
     counts: dict[bytes, int], subscriptions: dict[str, frozenset[bytes]], before: dict[str, frozenset[bytes]]
 ) -> None:
     held = ASSIGNORS["uniform"](specs(before, {}), counts)
@@ -61,7 +61,7 @@ def test_no_move_makes_it_more_even(
 
 
 @given(counts=COUNTS, topics=SUBSCRIPTION, before=st.integers(1, 6), after=st.integers(1, 6))
-def test_with_equal_subscriptions_least_is_moved(
+def test_with_equal_subscriptions_the_fewest_partitions_move(
     counts: dict[bytes, int], topics: frozenset[bytes], before: int, after: int
 ) -> None:
     held = ASSIGNORS["uniform"](specs(dict.fromkeys("abcdef"[:before], topics), {}), counts)
@@ -94,7 +94,7 @@ def test_without_members_nothing_is_assigned(assignor: str) -> None:
 
 
 class CountedSizes(dict[str, int]):
-    """Counts how often a size is looked up."""
+    """Sizes that count how often one is looked up."""
 
     looked_up = 0
 
@@ -103,8 +103,8 @@ class CountedSizes(dict[str, int]):
         return super().__getitem__(name)
 
 
-def test_a_move_of_a_partition_costs_no_look_at_all_members() -> None:
-    """The group is held meanwhile, and its members decide how many there are."""
+def test_the_cost_of_a_move_does_not_depend_on_the_number_of_members() -> None:
+    """The group is locked meanwhile, and its members determine the number of partitions."""
     count = 300
     names = [f"m{number:03}" for number in range(count)]
     held: dict[str, dict[bytes, list[int]]] = {name: defaultdict(list) for name in names}

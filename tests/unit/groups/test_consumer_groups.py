@@ -1,4 +1,4 @@
-"""Consumer groups: joins, reconciliation, fencing, departures, timeouts."""
+"""Tests of consumer groups: joins, reconciliation, fencing, leaving, and timeouts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def play(make_playbook: Callable[..., Playbook]) -> Playbook:
     return made
 
 
-def test_the_first_member_gets_everything_at_once(play: Playbook) -> None:
+def test_the_first_member_gets_all_partitions_at_once(play: Playbook) -> None:
     result = play.beat("a", 0)
     assert (result.error_code, result.member_id, result.epoch) == (ErrorCode.NONE, "a", FIRST)
     assert result.heartbeat_interval_ms == 5_000
@@ -34,7 +34,7 @@ def test_the_first_member_gets_everything_at_once(play: Playbook) -> None:
     assert described.assignor == "uniform"
 
 
-def test_a_heartbeat_without_news_has_no_assignment(play: Playbook) -> None:
+def test_the_answer_to_a_heartbeat_has_no_assignment_if_nothing_changed(play: Playbook) -> None:
     play.beat("a", 0)
     result = play.beat("a", FIRST)
     assert (result.error_code, result.epoch, result.assignment) == (ErrorCode.NONE, FIRST, None)
@@ -46,7 +46,7 @@ def test_a_full_heartbeat_gets_the_assignment_again(play: Playbook) -> None:
     assert result.assignment == partitions(t={0, 1, 2, 3})
 
 
-def test_partitions_move_only_once_they_are_given_up(play: Playbook) -> None:
+def test_a_partition_moves_after_its_member_has_revoked_it(play: Playbook) -> None:
     a, b = Consumer(play, "a"), Consumer(play, "b")
     a.beat()
     assert b.beat().assignment == {}
@@ -56,7 +56,7 @@ def test_partitions_move_only_once_they_are_given_up(play: Playbook) -> None:
     assert result.assignment is not None
     assert sum(map(len, result.assignment.values())) == 2
     assert play.state_of_group() == "Reconciling"
-    # It still reports all it had: b gets nothing.
+    # Member a still reports all its partitions, so b gets nothing.
     assert play.beat("a", FIRST, owned=partitions(t={0, 1, 2, 3})).epoch == FIRST
     assert b.beat().assignment is None
     assert a.beat().epoch == FIRST + 1
@@ -78,7 +78,7 @@ def test_partitions_still_to_be_revoked_are_described(play: Playbook) -> None:
     assert described["b"].held == {}
 
 
-def test_a_member_that_does_not_give_up_in_time_is_fenced(play: Playbook) -> None:
+def test_a_member_that_does_not_revoke_in_time_is_fenced(play: Playbook) -> None:
     a, b = Consumer(play, "a"), Consumer(play, "b")
     a.beat()
     b.beat()
@@ -103,7 +103,7 @@ def test_a_silent_member_is_fenced(play: Playbook) -> None:
 
 
 @pytest.mark.parametrize("count", [3, 5])
-def test_many_members_share_evenly_without_ever_sharing_one(play: Playbook, count: int) -> None:
+def test_many_members_get_equal_shares_and_no_partition_has_two_readers(play: Playbook, count: int) -> None:
     play.topics.set("t", 7)
     consumers = [Consumer(play, f"m{number}") for number in range(count)]
     for position in range(count):
@@ -132,7 +132,7 @@ def test_a_departure_frees_partitions(play: Playbook) -> None:
 # Fencing
 
 
-def test_epochs_fence(play: Playbook) -> None:
+def test_a_member_with_a_wrong_epoch_is_fenced(play: Playbook) -> None:
     a, b = Consumer(play, "a"), Consumer(play, "b")
     settle(a, b)
     assert a.epoch == FIRST + 1
@@ -143,14 +143,14 @@ def test_epochs_fence(play: Playbook) -> None:
     assert play.beat("a", FIRST, owned=partitions(t={0, 1, 2, 3})).error_code is ErrorCode.FENCED_MEMBER_EPOCH
 
 
-def test_a_member_may_join_again_with_nothing(play: Playbook) -> None:
+def test_a_member_may_join_again_without_partitions(play: Playbook) -> None:
     a, b = Consumer(play, "a"), Consumer(play, "b")
     settle(a, b)
     again = play.beat("a", 0)
     assert (again.epoch, again.assignment) == (a.epoch, a.owned)
 
 
-def test_a_member_that_joins_again_has_given_up_what_it_held(play: Playbook) -> None:
+def test_a_member_that_joins_again_has_revoked_its_partitions(play: Playbook) -> None:
     a, b = Consumer(play, "a"), Consumer(play, "b")
     a.beat()
     b.beat()
@@ -183,13 +183,13 @@ def test_unknown_groups_and_members_are_not_found(play: Playbook) -> None:
         {"member_id": "", "generates_member_id": False},
     ],
 )
-def test_fields_that_do_not_fit_are_refused(play: Playbook, changes: dict[str, object]) -> None:
+def test_contradictory_fields_are_refused(play: Playbook, changes: dict[str, object]) -> None:
     result = play.ask_beat("a", 0, **changes).result
     assert result.error_code is ErrorCode.INVALID_REQUEST
     assert result.error_message
 
 
-def test_a_member_may_have_its_id_made(play: Playbook) -> None:
+def test_the_server_can_generate_a_member_id(play: Playbook) -> None:
     result = play.beat("", 0)
     assert result.error_code is ErrorCode.NONE
     assert result.member_id
@@ -209,7 +209,7 @@ def test_most_members_choose_the_assignor(play: Playbook) -> None:
 @pytest.mark.parametrize(
     "left_out", [(), ("rebalance_timeout_ms",), ("owned",), ("topics",), ("rebalance_timeout_ms", "owned")]
 )
-def test_only_a_heartbeat_with_all_fields_is_full(left_out: tuple[str, ...]) -> None:
+def test_only_a_heartbeat_with_all_fields_counts_as_full(left_out: tuple[str, ...]) -> None:
     fields = {"rebalance_timeout_ms": REBALANCE_MS, "owned": {}, "topics": ["t"]}
     given = {name: value for name, value in fields.items() if name not in left_out}
     beat = ConsumerHeartbeat(GROUP, "a", FIRST, "client", "/host")
@@ -218,14 +218,14 @@ def test_only_a_heartbeat_with_all_fields_is_full(left_out: tuple[str, ...]) -> 
     assert beat._replace(**given, epoch=0).is_full
 
 
-def test_a_full_group_takes_no_more(make_playbook: Callable[..., Playbook]) -> None:
+def test_a_full_group_accepts_no_further_member(make_playbook: Callable[..., Playbook]) -> None:
     play = make_playbook(group_consumer_max_size=1)
     play.beat("a", 0)
     assert play.beat("b", 0).error_code is ErrorCode.GROUP_MAX_SIZE_REACHED
     assert play.beat("a", 0).error_code is ErrorCode.NONE
 
 
-def test_members_take_no_more_bytes_than_a_group_may_have(make_playbook: Callable[..., Playbook]) -> None:
+def test_the_bytes_of_a_groups_members_are_limited(make_playbook: Callable[..., Playbook]) -> None:
     play = make_playbook(group_max_bytes=900)
     small, large, larger = (["t" * 100], *([name * 200 for name in names] for names in ("tuv", "tuvw")))
     a, b, c = (Consumer(play, name, topics=small) for name in "abc")
@@ -235,9 +235,9 @@ def test_members_take_no_more_bytes_than_a_group_may_have(make_playbook: Callabl
         assert b.beat(topics=topics).error_code is ErrorCode.GROUP_MAX_SIZE_REACHED
     assert c.beat(topics=large).error_code is ErrorCode.GROUP_MAX_SIZE_REACHED
     assert c.beat(topics=[], regex="r" * 250).error_code is ErrorCode.GROUP_MAX_SIZE_REACHED
-    # A member that is refused more stays as it was.
+    # A member whose larger request is refused stays as it was.
     settle(a, b)
-    # What a member gives back others may take, and one that leaves gives back all.
+    # Other members may use the bytes that a member gives back. A member that leaves gives back all.
     assert b.beat(topics=small).error_code is ErrorCode.NONE
     assert c.beat(topics=large).error_code is ErrorCode.NONE
     assert a.beat(topics=large).error_code is ErrorCode.GROUP_MAX_SIZE_REACHED
@@ -270,7 +270,7 @@ def test_an_instance_id_is_taken_until_its_member_leaves(play: Playbook) -> None
     assert Consumer(play, "b", instance_id="i").beat().error_code is ErrorCode.NONE
 
 
-def test_an_instance_id_that_a_member_gives_up_is_free(play: Playbook) -> None:
+def test_an_instance_id_is_free_after_its_member_has_given_it_up(play: Playbook) -> None:
     Consumer(play, "a", instance_id="i").beat()
     assert Consumer(play, "a", instance_id="j").beat().error_code is ErrorCode.NONE
     assert Consumer(play, "b", instance_id="i").beat().error_code is ErrorCode.NONE
@@ -280,7 +280,7 @@ def test_an_instance_id_that_a_member_gives_up_is_free(play: Playbook) -> None:
         assert Consumer(play, "c", instance_id=instance_id).beat().error_code is ErrorCode.NONE
 
 
-def test_a_refused_join_does_not_take_the_place_of_a_static_member(make_playbook: Callable[..., Playbook]) -> None:
+def test_a_refused_join_does_not_replace_a_static_member(make_playbook: Callable[..., Playbook]) -> None:
     play = make_playbook(group_max_bytes=2_000)
     play.topics.set("t", 4)
     a = Consumer(play, "a", instance_id="i")
@@ -291,7 +291,7 @@ def test_a_refused_join_does_not_take_the_place_of_a_static_member(make_playbook
     assert Consumer(play, "c", instance_id="i").beat().assignment == a.owned
 
 
-def test_a_member_that_takes_the_place_of_another_leaves_its_own(play: Playbook) -> None:
+def test_a_member_that_replaces_a_static_member_leaves_its_own_place(play: Playbook) -> None:
     a, b = Consumer(play, "a", instance_id="i"), Consumer(play, "b")
     settle(a, b)
     play.beat("a", -2, instance_id="i")
@@ -322,7 +322,7 @@ def test_new_partitions_are_assigned(play: Playbook) -> None:
     assert (a.epoch, a.count()) == (FIRST + 1, 6)
 
 
-def test_topics_come_and_go(play: Playbook) -> None:
+def test_assignments_follow_created_and_deleted_topics(play: Playbook) -> None:
     a = Consumer(play, "a", topics=["t", "u"])
     a.beat()
     play.topics.set("u", 1)
@@ -360,7 +360,7 @@ def test_a_regular_expression_follows_the_topics(play: Playbook) -> None:
     assert a.owned == partitions(at={0})
 
 
-def test_an_expression_matches_what_the_client_may_know(play: Playbook) -> None:
+def test_an_expression_matches_only_topics_that_the_client_may_describe(play: Playbook) -> None:
     play.topics.set("tea", 1)
     a = Consumer(play, "a", topics=None, regex="t.*", may_describe=lambda name: name != "t")
     a.beat()
@@ -377,7 +377,7 @@ def test_permissions_are_looked_up_again_in_time(play: Playbook) -> None:
     assert a.count() == 4
 
 
-def test_a_member_that_goes_costs_no_look_at_the_topics_of_the_others(
+def test_a_leaving_member_causes_no_lookup_of_other_members_topics(
     play: Playbook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     members = [Consumer(play, f"m{number}", topics=["t", "u"]) for number in range(20)]
@@ -414,7 +414,7 @@ def test_a_permission_is_asked_for_once_for_all_expressions(play: Playbook) -> N
 
 
 def test_many_expressions_are_looked_up_in_several_passes(play: Playbook) -> None:
-    """A pass ends after 50 ms; the next is half a second later. No expression is left out."""
+    """A pass ends after 50 ms, and the next begins half a second later. Every expression gets its turn."""
 
     def slow(name: str) -> bool:
         looked_up.append(name)
@@ -448,7 +448,7 @@ def test_other_expressions_are_refused(play: Playbook, regex: str) -> None:
     assert play.beat("a", 1).error_code is ErrorCode.GROUP_ID_NOT_FOUND
 
 
-def test_an_expression_is_looked_at_behind_group_member_and_epoch(play: Playbook) -> None:
+def test_an_expression_is_checked_after_group_member_and_epoch(play: Playbook) -> None:
     assert play.beat("a", 1, regex="(").error_code is ErrorCode.GROUP_ID_NOT_FOUND
     epoch = play.beat("a", 0).epoch
     assert play.beat("b", 1, regex="(").error_code is ErrorCode.UNKNOWN_MEMBER_ID
@@ -463,7 +463,7 @@ def test_a_member_without_topics_gets_nothing(play: Playbook) -> None:
 
 
 def commit(play: Playbook, member_id: str, epoch: int, *indexes: int) -> set[ErrorCode]:
-    """Commit positions of "t", and return the outcomes."""
+    """Commit positions of "t". Return the outcomes."""
     commits = [PartitionCommit("t", index, 1, topic_id=T) for index in indexes]
     return set(play.commit(*commits, member_id=member_id, generation_id=epoch))
 
@@ -478,7 +478,7 @@ def commit_in_transaction(play: Playbook, member_id: str, epoch: int, *indexes: 
 
 @pytest.mark.parametrize("end", [None, "crash"])
 @pytest.mark.parametrize("committed", [commit, commit_in_transaction])
-def test_an_earlier_epoch_commits_what_the_member_has_kept(
+def test_with_an_earlier_epoch_a_member_can_commit_partitions_that_it_has_kept(
     play: Playbook, committed: Callable[..., set[ErrorCode]], end: str | None
 ) -> None:
     stale = ErrorCode.STALE_MEMBER_EPOCH
@@ -486,7 +486,7 @@ def test_an_earlier_epoch_commits_what_the_member_has_kept(
     a.beat()
     b.beat()
     a.beat()
-    # What it has still to revoke is committed in its epoch.
+    # Partitions that the member must still revoke can be committed in its epoch.
     assert committed(play, "a", FIRST, 0, 1, 2, 3) == {ErrorCode.NONE}
     settle(a, b)
     assert a.epoch == b.epoch == FIRST + 1
@@ -498,18 +498,18 @@ def test_an_earlier_epoch_commits_what_the_member_has_kept(
     assert committed(play, "a", FIRST, *kept, gone[0]) == {stale}
     assert committed(play, "a", FIRST + 2, *kept) == {stale}
     assert committed(play, "b", FIRST, *gone) == {stale}
-    # The current epoch commits anything, as in Kafka.
+    # With the current epoch a member may commit any partition, as in Kafka.
     assert committed(play, "a", FIRST + 1, *gone) == {ErrorCode.NONE}
 
 
-def test_a_transaction_of_a_client_that_names_no_member(play: Playbook) -> None:
+def test_a_transaction_may_commit_offsets_without_naming_a_member(play: Playbook) -> None:
     Consumer(play, "a").beat()
     assert commit_in_transaction(play, "", -1, 0) == {ErrorCode.NONE}
     assert commit_in_transaction(play, "", -2, 0) == {ErrorCode.UNKNOWN_MEMBER_ID}
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_commits_by_epoch_against_the_assignments_that_were_returned(play: Playbook, seed: int) -> None:
+def test_commits_are_accepted_by_the_epochs_of_returned_assignments(play: Playbook, seed: int) -> None:
     rng = random.Random(seed)
     alive: dict[str, Consumer] = {}
     since: dict[str, dict[int, int]] = {}

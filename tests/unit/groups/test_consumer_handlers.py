@@ -1,4 +1,4 @@
-"""The handlers of consumer groups: every version goes through the wire, both ways."""
+"""Tests of the handlers of consumer groups, through the wire format of every version."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def test_heartbeat_returns_an_assignment(desk: Desk, version: int) -> None:
     assert "greater member epoch" in fenced.error_message
 
 
-def test_clients_make_member_ids_from_version_1_on(desk: Desk) -> None:
+def test_from_version_1_on_clients_make_member_ids(desk: Desk) -> None:
     assert desk.ask(joining(""), 0).member_id
     assert desk.ask(joining(""), 1).error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_expressions_come_with_version_1(desk: Desk) -> None:
+def test_version_1_has_regular_expressions(desk: Desk) -> None:
     request = joining(subscribed_topic_names=None, subscribed_topic_regex="t|u")
     assert desk.ask(request, 1).assignment.topic_partitions[0].partitions == [0, 1]
 
@@ -88,7 +88,7 @@ def test_describe_returns_state_and_members(desk: Desk, version: int) -> None:
 
 
 @pytest.mark.parametrize("switch", ["setting", "feature"])
-def test_without_the_protocol_there_are_no_such_apis(desk: Desk, switch: str) -> None:
+def test_without_the_protocol_the_apis_are_not_served(desk: Desk, switch: str) -> None:
     if switch == "setting":
         desk.broker.settings = types.SimpleNamespace(group_coordinator_rebalance_protocols=("classic",))
     else:
@@ -99,7 +99,7 @@ def test_without_the_protocol_there_are_no_such_apis(desk: Desk, switch: str) ->
         assert refused.value.error_code is ErrorCode.UNSUPPORTED_VERSION
 
 
-def test_other_apis_know_consumer_groups(desk: Desk) -> None:
+def test_other_group_apis_show_consumer_groups(desk: Desk) -> None:
     desk.ask(joining(), 1)
     (listed,) = desk.ask(ListGroupsRequest(types_filter=["Consumer"]), 5).groups
     assert (listed.group_id, listed.protocol_type, listed.group_state) == (GROUP, "consumer", "Stable")

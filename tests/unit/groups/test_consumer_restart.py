@@ -1,4 +1,4 @@
-"""Consumer groups after a restart or a kill, and when the store fails."""
+"""Tests of consumer groups after a restart or a kill, and while the store fails."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def play(make_playbook: Callable[..., Playbook]) -> Playbook:
 
 
 @pytest.mark.parametrize("end", ["restart", "crash"])
-def test_members_go_on_where_they_were(play: Playbook, end: str) -> None:
+def test_members_continue_after_a_restart(play: Playbook, end: str) -> None:
     a, b = Consumer(play, "a", instance_id="i"), Consumer(play, "b", topics=None, regex="t")
     classic = Classic(play)
     settle(a, b)
@@ -41,13 +41,13 @@ def test_members_go_on_where_they_were(play: Playbook, end: str) -> None:
     assert play.fetch({"t": [0]})["t"][0] is not None
 
 
-def test_a_revocation_goes_on_after_a_crash(play: Playbook) -> None:
+def test_a_revocation_continues_after_a_crash(play: Playbook) -> None:
     a, b = Consumer(play, "a"), Consumer(play, "b")
     a.beat()
     b.beat()
     a.beat()
     play.crash()
-    # b must not get what a has not been seen to give up.
+    # b must not get a partition before the server knows that a has revoked it.
     assert b.beat().assignment is None
     settle(a, b)
     assert (a.count(), b.count()) == (2, 2)
@@ -66,7 +66,7 @@ def test_a_revocation_that_ends_in_a_crash_is_timed(play: Playbook) -> None:
     assert b.count() == 4
 
 
-def test_sessions_begin_again(play: Playbook) -> None:
+def test_sessions_start_again_after_a_restart(play: Playbook) -> None:
     Consumer(play, "a").beat()
     play.crash()
     play.advance(44_000)
@@ -85,7 +85,7 @@ def test_topics_that_changed_meanwhile_are_seen(play: Playbook) -> None:
 
 
 def test_permissions_are_asked_for_with_the_first_heartbeat(play: Playbook) -> None:
-    """Also on a machine that has just started, whose monotonic time is less than an expression's age may be."""
+    """This also holds soon after a machine's start, when the clock shows less than an expression's maximum age."""
     play.topics.set("tea", 1)
     a = Consumer(play, "a", topics=None, regex="t.*", may_describe=lambda name: name != "tea")
     settle(a)
@@ -94,7 +94,7 @@ def test_permissions_are_asked_for_with_the_first_heartbeat(play: Playbook) -> N
     assert a.owned == partitions(t={0, 1, 2, 3})
 
 
-def test_unanswered_changes_are_gone_after_a_crash(play: Playbook) -> None:
+def test_unanswered_changes_are_lost_in_a_crash(play: Playbook) -> None:
     Consumer(play, "a").beat()
     call = play.ask_beat("b", 0)
     assert call.waits
@@ -102,7 +102,7 @@ def test_unanswered_changes_are_gone_after_a_crash(play: Playbook) -> None:
     assert [member.member_id for member in play.coordinator.consumers.describe(GROUP).members] == ["a"]
 
 
-def test_a_deleted_group_stays_away(play: Playbook) -> None:
+def test_a_deleted_group_does_not_return_after_a_restart(play: Playbook) -> None:
     Consumer(play, "a").beat()
     play.beat("a", -1)
     outcomes: list[object] = []
@@ -120,7 +120,7 @@ def test_a_group_with_members_is_not_deleted(play: Playbook) -> None:
     assert outcomes == [{GROUP: ErrorCode.NON_EMPTY_GROUP}]
 
 
-def test_an_empty_group_goes_with_its_last_offset(play: Playbook) -> None:
+def test_an_empty_group_is_deleted_with_its_last_offset(play: Playbook) -> None:
     a = Consumer(play, "a")
     a.beat()
     play.commit(PartitionCommit("t", 0, 3), member_id="a", generation_id=FIRST)
@@ -131,7 +131,7 @@ def test_an_empty_group_goes_with_its_last_offset(play: Playbook) -> None:
     assert play.state_of_group() is None
 
 
-def test_an_upgraded_group_is_not_there_twice(play: Playbook) -> None:
+def test_an_upgraded_group_exists_once_after_a_restart(play: Playbook) -> None:
     live_classic_group(play)
     play.beat("m", 0)
     play.crash()

@@ -1,4 +1,4 @@
-"""The states of consumer groups, and what holds whatever members do."""
+"""Tests of the states of consumer groups, and of rules that hold after any actions of members."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ T = topic_id("t")
 STEP = st.tuples(st.sampled_from(["beat", "leave", "crash", "grow", "wait", "rejoin"]), st.integers(0, 3))
 
 
-def test_the_dead_stay_dead() -> None:
+def test_a_dead_group_does_not_change_its_state() -> None:
     group = ConsumerGroup("g")
     group.put(ConsumerMember(member_id="a"))
     group.refresh_state()
@@ -37,14 +37,14 @@ def member(**fields: object) -> ConsumerMember:
     return ConsumerMember(member_id="a", **fields)  # type: ignore[arg-type]
 
 
-def test_a_member_takes_what_is_free_and_waits_for_the_rest() -> None:
+def test_a_member_gets_what_is_free_and_waits_for_the_rest() -> None:
     stepped = next_step(member(), 5, {T: frozenset({0, 1})}, lambda _topic, index: index == 1, {})
     assert (stepped.state, stepped.epoch, stepped.assigned) == (MemberState.UNRELEASED, 5, {T: frozenset({0})})
     done = next_step(stepped, 5, {T: frozenset({0, 1})}, lambda _topic, index: index == 0, None)
     assert (done.state, done.assigned) == (MemberState.STABLE, {T: frozenset({0, 1})})
 
 
-def test_a_member_gives_up_first_and_needs_to_say_so() -> None:
+def test_a_member_revokes_first_and_must_report_that() -> None:
     holder = member(epoch=4, assigned={T: frozenset({0, 1})})
     first = next_step(holder, 5, {T: frozenset({0, 2})}, lambda _topic, index: index < 2, {T: frozenset({0, 1})})
     assert (first.state, first.epoch, first.assigned) == (MemberState.UNREVOKED, 4, {T: frozenset({0})})
@@ -54,7 +54,7 @@ def test_a_member_gives_up_first_and_needs_to_say_so() -> None:
     assert (done.state, done.epoch, done.assigned) == (MemberState.STABLE, 5, {T: frozenset({0, 2})})
 
 
-def test_a_member_with_nothing_to_give_up_goes_on_at_once() -> None:
+def test_a_member_with_nothing_to_revoke_continues_at_once() -> None:
     away = member(epoch=4, assigned={T: frozenset({0, 1})})
     done = next_step(away, 5, {T: frozenset({0})}, lambda _topic, index: index < 2, {})
     assert (done.state, done.epoch, done.assigned) == (MemberState.STABLE, 5, {T: frozenset({0})})
@@ -62,7 +62,7 @@ def test_a_member_with_nothing_to_give_up_goes_on_at_once() -> None:
 
 @settings(max_examples=25)
 @given(st.lists(STEP, max_size=30))
-def test_no_partition_has_two_readers_whatever_happens(steps: list[tuple[str, int]]) -> None:
+def test_no_partition_has_two_readers_after_any_actions(steps: list[tuple[str, int]]) -> None:
     with tempfile.TemporaryDirectory() as directory:
         play = Playbook(Path(directory) / "klamm.db")
         play.topics.set("t", 5)

@@ -1,7 +1,7 @@
-"""Consumer groups in every order of what members do, lose and give up: each state that a small group can reach.
+"""Tests of consumer groups with every order of joins, heartbeats, losses and leaves that a small group can have.
 
-A state is what the store has and what each client believes. Each step starts the coordinator on the store of a state,
-so it is also a crash before each step.
+A state is the content of the store and the knowledge of each client. Each step starts the coordinator on the store of a
+state, so each step is also a crash.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from klamm_broker.groups.assignors import Partitions
 from klamm_broker.groups.consumer import reconciliation
 
 ACTIONS = ("beat", "lost", "leave", "rejoin")
-"""A heartbeat, one whose answer is lost, a leave, and a start of the client that forgets what it was."""
+"""The actions: a heartbeat, a heartbeat whose answer is lost, a leave, and a restart of the client."""
 
 
 FULL = {"rebalance_timeout_ms": REBALANCE_MS, "topics": ["t"]}
 
 
 class Client(NamedTuple):
-    """What a client believes; epoch 0 if it is no member. After a lost answer it says everything again."""
+    """The knowledge of a client. Its epoch is 0 if it is no member. After a lost answer it sends a full heartbeat."""
 
     epoch: int = 0
     owned: tuple[tuple[bytes, frozenset[int]], ...] = ()
@@ -41,7 +41,10 @@ class Client(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """`rows` is a digest of what the database holds. `left` is how often members may still join, leave and start."""
+    """A state.
+
+    `rows` is a digest of the database, and `left` the number of joins, leaves and starts that may follow.
+    """
 
     rows: bytes
     clients: tuple[Client, ...]
@@ -50,7 +53,7 @@ class State:
 
 
 class Explorer:
-    """Walks from state to state of a group with `members` members and a topic of `partitions` partitions."""
+    """Explores the states of a group with `members` members and a topic of `partitions` partitions."""
 
     def __init__(self, path: Path, members: int, partitions: int) -> None:
         self._path = path
@@ -61,7 +64,7 @@ class Explorer:
         return self._state(self._started(b""), (Client(),) * self._members, changes)
 
     def steps(self, state: State) -> Iterator[tuple[str, State]]:
-        """Yield what can happen next, and the state after it."""
+        """Yield each possible next step, and the state after it."""
         for number, client in enumerate(state.clients):
             for action in ACTIONS:
                 changes = client.epoch == 0 or action in ("leave", "rejoin")
@@ -80,14 +83,14 @@ class Explorer:
         if action == "rejoin":
             one.epoch = 0
         if one.beat(**(FULL if client.is_unsure else {})).error_code is not ErrorCode.NONE:
-            # Fenced: it gives everything up.
+            # The fenced client gives up its partitions.
             return Client()
         if action == "lost":
             return client._replace(is_unsure=client.epoch > 0)
         return Client(one.epoch, tuple(sorted(one.owned.items())))
 
     def check(self, state: State) -> None:
-        """No partition has two readers, and heartbeats alone give each partition to a member, evenly."""
+        """Check that no partition has two readers, and that heartbeats alone assign all partitions evenly."""
         held = [(topic, index) for client in state.clients for topic, all_ in client.owned for index in all_]
         assert len(held) == len(set(held)), "two readers"
         play = self._started(state.database)
@@ -95,7 +98,7 @@ class Explorer:
         for each in members:
             if each.beat(**FULL).error_code is not ErrorCode.NONE:
                 each.epoch = 0
-        # A member whose first answer was lost, and which does not come back, keeps what it was given.
+        # A member whose first answer was lost, and which does not return, keeps its assigned partitions.
         if not any(client.epoch == 0 for client in state.clients):
             settle(*members)
             counts = sorted(each.count() for each in members)
@@ -127,14 +130,17 @@ class Explorer:
 
 @pytest.fixture
 def path() -> Iterator[Path]:
-    """A database in memory, if the system has a folder there: each step writes and syncs."""
+    """Return a database in memory if the system has a folder there, because each step writes and syncs."""
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
         yield Path(folder) / "klamm.db"
 
 
 def explore(path: Path, members: int, partitions: int, changes: int) -> int:
-    """Check every state that can be reached with so many joins, leaves and starts; return their number."""
+    """Check every state that can be reached with this number of joins, leaves and starts.
+
+    Return the number of states.
+    """
     explorer = Explorer(path, members, partitions)
     first = explorer.first(changes)
     ways: dict[State, tuple[str, ...]] = {replace(first, database=b""): ()}
@@ -168,7 +174,7 @@ def test_three_members_in_every_order(path: Path) -> None:
 
 
 def test_a_broken_revocation_is_found(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A coordinator that does not wait until a member has given a partition up."""
+    """In this coordinator a member need not have revoked a partition before another gets it."""
     monkeypatch.setattr(reconciliation, "_holds", lambda _owned, _revoked: False)
     with pytest.raises(AssertionError, match="two readers after m0 beat, m1 beat, m0 lost, m1 beat"):
         explore(path, members=2, partitions=2, changes=2)

@@ -1,4 +1,7 @@
-"""What groups count is what they have, after any requests, deaths and restarts; what is in use goes on at a limit."""
+"""The ledgers of groups count what the groups have, after any requests, deaths and restarts.
+
+Groups in use continue at a limit.
+"""
 
 from __future__ import annotations
 
@@ -163,7 +166,7 @@ TestLedgers.settings = settings(max_examples=60, stateful_step_count=25, deadlin
 
 
 def limited(groups: int = 1 << 40, members: int = 1 << 40, offsets: int = 1 << 40) -> Callable[[], GroupLedgers]:
-    """Ledgers with these totals, of which one owner may have half."""
+    """Return ledgers with these totals. One owner may have half of each."""
     return lambda: GroupLedgers(
         Ledger("groups", groups, 0.5, ErrorCode.GROUP_MAX_SIZE_REACHED),
         Ledger("group members", members, 0.5, ErrorCode.GROUP_MAX_SIZE_REACHED),
@@ -171,7 +174,7 @@ def limited(groups: int = 1 << 40, members: int = 1 << 40, offsets: int = 1 << 4
     )
 
 
-def test_one_owner_does_not_take_the_offsets_of_others(make_playbook: Callable[..., Playbook]) -> None:
+def test_one_owner_cannot_use_up_the_offsets_of_others(make_playbook: Callable[..., Playbook]) -> None:
     play = make_playbook(make_ledgers=limited(offsets=100 * OFFSET_BYTES))
 
     outcomes = [play.commit(PartitionCommit("t", index, 1), owner="User:mallory")[0] for index in range(100)]
@@ -184,7 +187,7 @@ def test_one_owner_does_not_take_the_offsets_of_others(make_playbook: Callable[.
     assert play.ledgers.offsets.refused > 0
 
 
-def test_one_commit_keeps_as_many_offsets_as_there_is_room_for(make_playbook: Callable[..., Playbook]) -> None:
+def test_a_commit_stores_as_many_offsets_as_have_room(make_playbook: Callable[..., Playbook]) -> None:
     play = make_playbook(make_ledgers=limited(offsets=100 * OFFSET_BYTES))
 
     outcomes = play.commit(*(PartitionCommit("t", index, 1) for index in range(100)), owner="User:mallory")
@@ -195,8 +198,11 @@ def test_one_commit_keeps_as_many_offsets_as_there_is_room_for(make_playbook: Ca
     assert len(play.fetch()["t"]) == kept
 
 
-def test_offsets_count_for_who_commits_them(make_playbook: Callable[..., Playbook]) -> None:
-    """In a group that another has made, who neither pays for them nor is kept out; also after a restart."""
+def test_offsets_count_for_the_client_that_commits_them(make_playbook: Callable[..., Playbook]) -> None:
+    """Another client may have made the group.
+
+    It neither pays for these offsets nor loses its room, also after a restart.
+    """
     play = make_playbook(make_ledgers=limited(offsets=100 * OFFSET_BYTES))
     assert play.commit(PartitionCommit("t", 0, 1), owner="User:alice") == [ErrorCode.NONE]
 
@@ -211,7 +217,7 @@ def test_offsets_count_for_who_commits_them(make_playbook: Callable[..., Playboo
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
-def test_members_count_for_who_joins(make_playbook: Callable[..., Playbook], is_restarted: bool) -> None:
+def test_members_count_for_the_client_that_joins(make_playbook: Callable[..., Playbook], is_restarted: bool) -> None:
     play = make_playbook(make_ledgers=limited(members=1_048_576))
     play.topics.set("t", 1)
     play.beat("alice", 0, owner="User:alice")
@@ -228,7 +234,7 @@ def test_members_count_for_who_joins(make_playbook: Callable[..., Playbook], is_
 
 
 class Interrupted(Ledger):
-    """Between what a caller finds and what it does then, another thread's join comes."""
+    """A store in which another thread's join happens between a check and the action after it."""
 
     def __init__(self, total: int) -> None:
         super().__init__("group members", total, 1.0, ErrorCode.GROUP_MAX_SIZE_REACHED)
@@ -247,7 +253,7 @@ class Interrupted(Ledger):
 
 
 @pytest.mark.parametrize("kind", ["classic", "consumer", "share"])
-def test_two_joins_at_once_do_not_take_the_same_room(make_playbook: Callable[..., Playbook], kind: str) -> None:
+def test_two_simultaneous_joins_do_not_use_the_same_room(make_playbook: Callable[..., Playbook], kind: str) -> None:
     ledger = Interrupted(1 << 40)
     play = make_playbook(make_ledgers=lambda: GroupLedgers(Ledger("groups"), ledger, Ledger("offsets")))
     play.topics.set("t", 1)
@@ -289,7 +295,7 @@ def test_a_join_without_protocols_makes_no_group(make_playbook: Callable[..., Pl
     assert play.store.read("SELECT * FROM state_owners") == []
 
 
-def test_a_group_goes_on_committing_at_the_limit(make_playbook: Callable[..., Playbook]) -> None:
+def test_an_existing_group_can_commit_at_the_limit(make_playbook: Callable[..., Playbook]) -> None:
     play = make_playbook(make_ledgers=limited(offsets=10 * OFFSET_BYTES))
     assert play.commit(PartitionCommit("t", 0, 1), owner="User:alice") == [ErrorCode.NONE]
     play.ledgers.offsets.add("User:mallory", 10 * OFFSET_BYTES)
@@ -304,7 +310,9 @@ def test_a_group_goes_on_committing_at_the_limit(make_playbook: Callable[..., Pl
     assert fetched.offset == 99
 
 
-def test_a_new_group_is_refused_at_the_limit_and_an_old_one_goes_on(make_playbook: Callable[..., Playbook]) -> None:
+def test_at_the_limit_a_new_group_is_refused_and_an_existing_one_continues(
+    make_playbook: Callable[..., Playbook],
+) -> None:
     play = make_playbook(make_ledgers=limited(groups=20 * 4096))
     play.topics.set("t", 1)
     beat = {"topics": ["t"], "owned": {}, "rebalance_timeout_ms": 1000, "owner": "User:mallory"}
@@ -351,7 +359,7 @@ def join_classic(play: Playbook, group_id: str) -> ErrorCode:
 
 
 def join_consumer(play: Playbook, group_id: str) -> ErrorCode:
-    """Also with an id that the group is to make."""
+    """Join a consumer group. The server generates the member's id, or the client does."""
     return play.beat("", 0, group_id=group_id, owner="User:mallory", generates_member_id=True).error_code
 
 
@@ -390,7 +398,7 @@ def test_a_member_beyond_the_bytes_of_a_group_makes_none(
 
 
 class LowestLedger(Ledger):
-    """Keeps the least that it has counted."""
+    """A ledger that keeps the lowest value that it has counted."""
 
     lowest = 1 << 60
 

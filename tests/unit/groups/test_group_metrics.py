@@ -1,4 +1,4 @@
-"""What is counted of all groups: Kafka's `group-coordinator-metrics`."""
+"""Tests of the metrics of all groups: Kafka's `group-coordinator-metrics`."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_bytes_of_members_are_counted(play: Playbook, registry: MetricsRegistry)
     assert measured() == [sizes[1]] * 2
 
 
-def test_offsets_are_counted_that_are_committed(play: Playbook, registry: MetricsRegistry) -> None:
+def test_committed_offsets_are_counted(play: Playbook, registry: MetricsRegistry) -> None:
     assert play.commit(at(1), at(2, 1), at(3, 2, "x" * 5000))[2] == ErrorCode.OFFSET_METADATA_TOO_LARGE
     assert count(registry, "offset-commit-count") == 2
     call: Call[object] = Call()
@@ -73,7 +73,7 @@ def test_offsets_are_counted_that_are_committed(play: Playbook, registry: Metric
     assert count(registry, "offset-commit-count") == 3
 
 
-def test_offsets_are_counted_that_are_deleted_and_expire(play: Playbook, registry: MetricsRegistry) -> None:
+def test_deleted_and_expired_offsets_are_counted(play: Playbook, registry: MetricsRegistry) -> None:
     play.commit(at(1), at(2, 1), at(3, 2))
     call: Call[Mapping[str, ErrorCode]] = Call()
     play.coordinator.offsets.delete(GROUP, {"t": [0]}, call)
@@ -84,7 +84,7 @@ def test_offsets_are_counted_that_are_deleted_and_expire(play: Playbook, registr
     assert (count(registry, "offset-deletion-count"), count(registry, "offset-expiration-count")) == (1, 2)
 
 
-def test_rebalances_are_counted_that_end_with_assignments(play: Playbook, registry: MetricsRegistry) -> None:
+def test_rebalances_that_end_with_assignments_are_counted(play: Playbook, registry: MetricsRegistry) -> None:
     assert count(registry, "group-completed-rebalance-count") == 0
     play.stable_group(2)
     assert count(registry, "group-completed-rebalance-count") == 1

@@ -1,4 +1,4 @@
-"""Random members against the coordinator: no answer is lost or given twice, no two members share an assignment."""
+"""Random members and the coordinator: each request has one answer, and no two members share an assignment."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PROTOCOLS = (
 
 @dataclass(eq=False)
 class Client:
-    """A member as it sees itself."""
+    """A member with its own view of the group."""
 
     group_instance_id: str | None = None
     member_id: str = ""
@@ -53,7 +53,7 @@ class Client:
 
     @property
     def busy(self) -> bool:
-        """Return True if it waits; a client has one request under way."""
+        """Return True if the client waits for an answer. A client has at most one request open."""
         return self.join is not None or self.sync is not None
 
 
@@ -112,12 +112,12 @@ class Members(RuleBasedStateMachine):
 
     @rule(index=clients_drawn)
     def restart_client(self, index: int) -> None:
-        """The client dies without a word; the request it waits for may still be answered."""
+        """End the client without a leave. Its open request may still be answered."""
         self.clients[index] = Client(self.clients[index].group_instance_id)
 
     @rule(index=st.integers(3, 4))
     def restart_static_client(self, index: int) -> None:
-        """It comes back under its instance id and asks to join at once."""
+        """Start a static client again with its instance id, and let it join at once."""
         self.restart_client(index)
         self.join(index, PROTOCOLS[0], True)
 
@@ -131,7 +131,7 @@ class Members(RuleBasedStateMachine):
 
     @rule()
     def everyone_rejoins(self) -> None:
-        """Random members alone seldom get as far as a stable group."""
+        """Let all members rejoin, because random members seldom form a stable group."""
         for index in range(len(self.clients)):
             self.clients[index].notice_answers()
             self.join(index, PROTOCOLS[0], True)
@@ -156,7 +156,7 @@ class Members(RuleBasedStateMachine):
 
     @rule()
     def server_crashes(self) -> None:
-        # What was asked and not answered is gone with the connections.
+        # Unanswered requests end with their connections.
         for call in self.calls:
             assert len(call.answers) <= 1
         self.calls = [call for call in self.calls if not call.waits]
@@ -214,7 +214,7 @@ class Members(RuleBasedStateMachine):
             assert len(set(assignments)) == len(assignments)
 
     def teardown(self) -> None:
-        """Once everyone is silent, everyone is answered and gone."""
+        """Once all members are silent, all requests are answered and the group is empty."""
         self.play.advance(20 * REBALANCE_MS)
         assert not any(call.waits for call in self.calls)
         self.answers_are_given_once()

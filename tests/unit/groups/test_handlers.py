@@ -1,4 +1,4 @@
-"""The handlers of the group APIs: every version goes through the wire, both ways."""
+"""Tests of the handlers of the group APIs, through the wire format of every version."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Topic:
 
 
 class Topics:
-    """One topic "t" with two partitions."""
+    """Topics with one topic "t" of two partitions."""
 
     def __init__(self) -> None:
         self._topic = Topic("t", TOPIC_ID, [None, None])
@@ -65,7 +65,7 @@ class Topics:
 
 @dataclass
 class Responses:
-    """What was answered, after a trip through the wire."""
+    """The answers, after they passed through the wire format."""
 
     given: list[Any] = field(default_factory=list)
 
@@ -106,7 +106,7 @@ class Desk:
         self.connection = ConnectionContext("1", listener, here, Address("10.0.0.5", 5_000))
 
     def send(self, request: Any, version: int) -> Responses:
-        """Send; answers may come later."""
+        """Send a request, whose answer may come later."""
         responses = Responses()
         context = RequestContext(self.connection, responses, request.API_KEY, version, 1, "client")
         returned = self.handlers[request.API_KEY].handle(through_the_wire(request, version), context)
@@ -115,7 +115,7 @@ class Desk:
         return responses
 
     def ask(self, request: Any, version: int) -> Any:
-        """Send and take the one answer."""
+        """Send a request and return its only answer."""
         responses = self.send(request, version)
         self.play.settle()
         (response,) = responses.given
@@ -134,7 +134,7 @@ class Desk:
         return self.send(request, version)
 
     def member(self, version: int) -> str:
-        """Join a new group; the member id."""
+        """Join a new group. Return the member id."""
         responses = self.join(version)
         if responses.given:
             assert responses.given[0].error_code == ErrorCode.MEMBER_ID_REQUIRED
@@ -144,7 +144,7 @@ class Desk:
         return member_id
 
     def stable_member(self) -> str:
-        """Join a new group and sync; the member id."""
+        """Join a new group and sync. Return the member id."""
         member_id = self.member(9)
         request = sync_group.SyncGroupRequest(
             GROUP,
@@ -175,7 +175,7 @@ def test_every_version_of_the_schemas_is_served(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("version", versions(join_group))
-def test_join_group(desk: Desk, version: int) -> None:
+def test_join_group_in_every_version(desk: Desk, version: int) -> None:
     responses = desk.join(version)
     assert bool(responses.given) is (version >= 4), "from v4 the member id comes first"
     if responses.given:
@@ -248,7 +248,7 @@ def test_leave_group(desk: Desk, version: int) -> None:
 
 
 def commit_request(version: int, **fields: Any) -> offset_commit.OffsetCommitRequest:
-    """Partitions 0 and 2 of "t", of which only the first exists, and a topic that does not."""
+    """Return a commit for partitions 0 and 2 of "t", of which only the first exists, and for a missing topic."""
     partitions = [
         offset_commit.OffsetCommitRequestPartition(0, 42, 3 if version >= 6 else -1, "note"),
         offset_commit.OffsetCommitRequestPartition(2, 43),
@@ -284,7 +284,7 @@ def test_offset_commit_without_a_group_accepts_no_generation(desk: Desk, version
     assert response.topics[0].partitions[0].error_code == expected
 
 
-def test_offset_commit_of_nothing_that_exists_is_answered(desk: Desk) -> None:
+def test_offset_commit_for_missing_topics_is_answered(desk: Desk) -> None:
     request = offset_commit.OffsetCommitRequest(
         GROUP,
         topics=[
@@ -387,13 +387,13 @@ def test_find_coordinator(desk: Desk, version: int, key_type: int) -> None:
             assert found.error_message
 
 
-def test_find_coordinator_has_its_topic_created(desk: Desk) -> None:
+def test_find_coordinator_creates_the_coordinators_topic(desk: Desk) -> None:
     for key_type, key in ((0, "key"), (1, "key"), (2, "group:AAAAAAAAAAAAAAAAAAAAAA:0"), (9, "key")):
         desk.ask(find_coordinator.FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key]), 6)
     assert desk.required == ["__consumer_offsets", "__transaction_state", "__share_group_state"]
 
 
-def test_find_coordinator_refuses_share_keys_that_are_none(desk: Desk) -> None:
+def test_find_coordinator_refuses_invalid_share_keys(desk: Desk) -> None:
     keys = ["group", "group:topic:0", ":AAAAAAAAAAAAAAAAAAAAAA:0", "group:AAAAAAAAAAAAAAAAAAAAAA:x"]
     request = find_coordinator.FindCoordinatorRequest(key_type=2, coordinator_keys=keys)
     assert {each.error_code for each in desk.ask(request, 6).coordinators} == {ErrorCode.INVALID_REQUEST}
@@ -413,7 +413,8 @@ def test_describe_groups_returns_state_and_members(desk: Desk, version: int) -> 
     (member,) = found.members
     assert (member.member_id, member.client_host, member.member_assignment) == (member_id, "/10.0.0.5", b"mine")
     assert member.member_metadata == subscription("t")
-    # READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS; the least integer means that they were not requested.
+    # The bits are READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS and ALTER_CONFIGS. The lowest integer means that they were
+    # not requested.
     assert found.authorized_operations == (0b1101_0100_1000 if version >= 3 else -(2**31))
     assert missing.group_state == "Dead"
     assert missing.error_code == (ErrorCode.GROUP_ID_NOT_FOUND if version >= 6 else ErrorCode.NONE)
@@ -449,7 +450,7 @@ def test_delete_groups(desk: Desk, version: int) -> None:
 
 
 class Name(str):
-    """A group id that counts how often one is compared with another."""
+    """A group id that counts how often it is compared with another."""
 
     compared = 0
 
@@ -502,7 +503,7 @@ def test_offset_delete(desk: Desk) -> None:
     assert nameless.value.error_code is ErrorCode.INVALID_GROUP_ID
 
 
-def test_offset_delete_spares_subscribed_topics(desk: Desk) -> None:
+def test_offset_delete_keeps_offsets_of_subscribed_topics(desk: Desk) -> None:
     desk.stable_member()
     topics = [offset_delete.OffsetDeleteRequestTopic("t", [offset_delete.OffsetDeleteRequestPartition(0)])]
     response = desk.ask(offset_delete.OffsetDeleteRequest(GROUP, topics), 0)

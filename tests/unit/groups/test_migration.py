@@ -1,4 +1,4 @@
-"""From the classic protocol to the consumer protocol and back, with live members."""
+"""Tests of groups that move from the classic protocol to the consumer protocol and back, with live members."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def assigned(data: bytes) -> Partitions:
 
 
 class Classic:
-    """A member that speaks the classic protocol: it rejoins when its heartbeat says so."""
+    """A member of the classic protocol. It rejoins when its heartbeat is answered with a rebalance."""
 
     def __init__(self, play: Playbook, instance_id: str | None = None, **joining: object) -> None:
         self.play = play
@@ -60,7 +60,7 @@ class Classic:
         return self.play.heartbeat(self.member_id, self.generation, self.instance_id)
 
     def live(self) -> None:
-        """Rejoin while answers ask for it."""
+        """Rejoin as long as answers require it."""
         for _ in range(5):
             if self.heartbeat() is ErrorCode.NONE:
                 return
@@ -69,7 +69,7 @@ class Classic:
 
 
 def live_classic_group(play: Playbook, count: int = 2) -> list[Classic]:
-    """Members of a stable classic group; the server never made their assignment."""
+    """Return the members of a stable classic group. The server has not made their assignment."""
     ids = [play.promised_id() for _ in range(count)]
     joins = [play.ask_join(member_id) for member_id in ids]
     play.await_joins(joins)
@@ -112,7 +112,7 @@ def test_members_move_over_one_by_one_and_back(play: Playbook) -> None:
     types = [member.classic is not None for member in play.coordinator.consumers.describe(GROUP).members]
     assert sorted(types) == [False, True, True]
 
-    # The last modern member leaves: the others go on among themselves.
+    # The last member of the consumer protocol leaves. The others continue as a classic group.
     play.beat("m", -1)
     assert group_type(play) == "classic"
     assert play.state() == "PreparingRebalance"
@@ -154,7 +154,7 @@ def test_a_static_member_changes_its_protocol_in_both_directions(play: Playbook)
     modern.beat()
     classic = Classic(play, "i")
     assert classic.join().error_code is ErrorCode.NONE
-    # It was the only modern member.
+    # It was the only member of the consumer protocol.
     assert group_type(play) == "classic"
     assert classic.owned == partitions(t={0, 1, 2, 3})
     assert play.beat("m", 1, instance_id="i").error_code is ErrorCode.GROUP_ID_NOT_FOUND
@@ -193,7 +193,7 @@ def test_protocols_that_were_never_read_do_not_stop_a_downgrade(play: Playbook) 
     assert group_type(play) == "classic"
 
 
-def test_groups_of_others_stay_as_they_are(play: Playbook) -> None:
+def test_groups_that_are_no_consumer_groups_do_not_migrate(play: Playbook) -> None:
     joins = [play.ask_join(play.promised_id(protocol_type="connect"), protocol_type="connect")]
     play.await_joins(joins)
     assert play.beat("m", 0).error_code is ErrorCode.GROUP_ID_NOT_FOUND
@@ -216,7 +216,7 @@ def test_an_upgrade_in_the_middle_of_a_rebalance_asks_members_to_rejoin(play: Pl
     assert group_type(play) == "consumer"
 
 
-def test_empty_groups_take_either_kind(play: Playbook) -> None:
+def test_empty_groups_accept_members_of_either_protocol(play: Playbook) -> None:
     play.commit(PartitionCommit("t", 0, 5))
     assert group_type(play) == "classic"
     play.beat("m", 0)
@@ -285,7 +285,7 @@ def test_a_classic_member_that_does_not_sync_is_fenced(play: Playbook) -> None:
     assert play.heartbeat(member_id, joined.result.generation_id) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_offsets_need_the_epoch(play: Playbook) -> None:
+def test_commits_of_classic_members_require_the_epoch(play: Playbook) -> None:
     modern, classic = Consumer(play, "m"), Classic(play)
     modern.beat()
     classic.join()
@@ -313,7 +313,7 @@ def test_offsets_need_the_epoch(play: Playbook) -> None:
     assert check("other", "nobody", 1) is ErrorCode.NONE
 
 
-def test_a_classic_member_takes_no_more_bytes_than_a_consumer_group_may_have(
+def test_the_bytes_of_classic_members_of_a_consumer_group_are_limited(
     make_playbook: Callable[..., Playbook],
 ) -> None:
     play = make_playbook(group_max_bytes=500)
@@ -329,7 +329,7 @@ def test_a_classic_member_takes_no_more_bytes_than_a_consumer_group_may_have(
 def test_an_earlier_generation_of_a_classic_member_commits_what_it_has_kept(
     play: Playbook, knows_member_epochs: bool
 ) -> None:
-    """Commit as in Kafka 4.4, tried beside it."""
+    """Kafka 4.4 does the same, as a comparison has shown."""
     modern, classic, *later = Consumer(play, "m"), Classic(play), Consumer(play, "n"), Consumer(play, "o")
     modern.beat()
     classic.join()

@@ -1,4 +1,4 @@
-"""A timer without a delay ends no client's silence: it does not wait for what clients may have sent."""
+"""A timer without a delay does not wait for requests that clients may already have sent."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from klamm_broker.groups.expiration import ExpirationScheduler
 
 
 @pytest.mark.parametrize(("delay_ms", "called"), [(0, True), (1, False)])
-def test_only_a_timer_with_a_delay_is_patient(delay_ms: int, called: bool) -> None:
+def test_only_a_timer_with_a_delay_waits_for_unread_requests(delay_ms: int, called: bool) -> None:
     clock = ManualClock()
     scheduler = Scheduler(clock)
     calls: list[int] = []

@@ -1,4 +1,4 @@
-"""Random commits, transactions, deletions, expiries and restarts against a model of a group's offsets."""
+"""Compares random commits, transactions, deletions, expiries and restarts with a model of a group's offsets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from klamm import ErrorCode
 from klamm_broker.groups.offsets import UNSTABLE, CommitRequest, FetchedOffsets, PartitionCommit
 
 RETENTION_MS = 7 * 86_400_000
-# Two of them are longer than the retention, by more than the milliseconds that order commits.
+# Two steps are longer than the retention time. The milliseconds are more than those that order commits.
 LONG_MS = RETENTION_MS // 2 + 60_000
 KEYS = (("t", 0), ("t", 1), ("u", 0))
 WANTED = {"t": [0, 1], "u": [0]}
@@ -25,14 +25,14 @@ Key = tuple[str, int]
 
 
 class Commit(NamedTuple):
-    """A position, and when it was committed: the number of the commit, and the time."""
+    """A committed position, with its number among the commits and its time."""
 
     offset: int
     at_ms: int
 
 
 class Model:
-    """What a group's offsets are. The offset counts the commits, so that a larger one is the later."""
+    """A model of a group's offsets. An offset is the number of its commit, so a larger one is later."""
 
     def __init__(self) -> None:
         self.now_ms = 0
@@ -165,7 +165,7 @@ class Offsets(RuleBasedStateMachine):
             assert self.fetched(stable=stable) == self.model.fetched(stable=stable)
 
     def teardown(self) -> None:
-        """Compare the disk with the model, before and after the transactions have committed."""
+        """Compare the disk with the model, before and after the transactions commit."""
         self.play.crash()
         self.the_offsets_are_the_models()
         for producer_id in (4000, 4001):

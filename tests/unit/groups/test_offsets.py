@@ -1,4 +1,4 @@
-"""Committed offsets: commit, fetch, delete, expiry."""
+"""Tests of committed offsets: commit, fetch, deletion and expiry."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_consumer_without_group_management_commits_and_fetches(play: Playbook)
     assert play.state() == "Empty"
 
 
-def test_a_commit_is_answered_and_seen_once_it_is_durable(play: Playbook) -> None:
+def test_a_commit_is_answered_and_visible_once_it_is_durable(play: Playbook) -> None:
     call = play.ask_commit(at(10))
     assert call.waits
     assert play.fetch() == {}
@@ -46,7 +46,7 @@ def test_a_commit_is_answered_and_seen_once_it_is_durable(play: Playbook) -> Non
     assert positions(play.fetch()) == {("t", 0): 10}
 
 
-def test_a_stable_fetch_waits_for_commits_under_way(play: Playbook) -> None:
+def test_a_stable_fetch_waits_for_unfinished_commits(play: Playbook) -> None:
     play.commit(at(1))
     play.ask_commit(at(2))
     stable: Call[Sequence[FetchedOffsets]] = Call()
@@ -145,7 +145,9 @@ def test_a_deleted_topics_offsets_are_forgotten(play: Playbook) -> None:
     assert positions(play.fetch()) == {("t", 0): 1}
 
 
-def test_offsets_that_are_being_written_go_with_their_topic_and_those_of_its_successor_stay(play: Playbook) -> None:
+def test_offsets_that_are_being_written_are_deleted_with_their_topic_but_not_those_of_its_successor(
+    play: Playbook,
+) -> None:
     play.commit(at(1, topic="kept"))
     written = play.ask_commit(at(2), at(3, topic="kept"))
     play.coordinator.offsets.topics_deleted({"t"})
@@ -157,7 +159,7 @@ def test_offsets_that_are_being_written_go_with_their_topic_and_those_of_its_suc
         play.restart()
 
 
-def test_an_offset_of_a_topic_that_went_while_the_request_waited_is_refused(play: Playbook) -> None:
+def test_an_offset_is_refused_if_its_topic_was_deleted_while_the_request_waited(play: Playbook) -> None:
     gone, there = b"gone".ljust(16), b"there".ljust(16)
     commits = [at(1)._replace(topic_id=gone), at(2, topic="u")._replace(topic_id=there)]
     outcome = play.commit(*commits, topic_by_id={there: "u"}.get)
@@ -208,7 +210,7 @@ def test_unreadable_subscriptions_protect_all_topics(play: Playbook) -> None:
 
 
 def expire_after(play: Playbook, ms: float) -> None:
-    """Let time pass without its timers, then look for what has expired."""
+    """Let time pass without running timers, then expire offsets."""
     play.clock.advance_ms(ms)
     play.coordinator.offsets.expire()
     play.settle()
@@ -256,7 +258,7 @@ def test_while_a_group_rebalances_nothing_expires(play: Playbook) -> None:
     assert positions(play.fetch()) == {("u", 0): 2}
 
 
-def test_an_old_clients_retention_time_decides(play: Playbook) -> None:
+def test_the_retention_time_of_an_old_clients_commit_applies(play: Playbook) -> None:
     play.commit(at(1), retention_time_ms=1_000)
     play.commit(at(2, partition=1))
     expire_after(play, 1_000)
@@ -272,13 +274,15 @@ def test_a_retention_time_near_the_largest_number_is_for_ever(play: Playbook, re
 
 
 @pytest.mark.parametrize("retention_time_ms", [0, -2, -(2**63)])
-def test_a_retention_time_that_is_over_already(play: Playbook, retention_time_ms: int) -> None:
+def test_an_offset_with_a_negative_or_zero_retention_time_expires_at_once(
+    play: Playbook, retention_time_ms: int
+) -> None:
     assert play.commit(at(1), retention_time_ms=retention_time_ms) == [ErrorCode.NONE]
     expire_after(play, 0)
     assert positions(play.fetch()) == {}
 
 
-def test_expiry_runs_by_itself(make_playbook: Callable[..., Playbook]) -> None:
+def test_expiry_runs_periodically(make_playbook: Callable[..., Playbook]) -> None:
     play = make_playbook(offsets_retention_minutes=1, offsets_retention_check_interval_ms=10_000)
     play.commit(at(1))
     play.advance(59_000)
@@ -287,7 +291,7 @@ def test_expiry_runs_by_itself(make_playbook: Callable[..., Playbook]) -> None:
     assert play.state() is None
 
 
-def test_a_commit_under_way_keeps_its_group(play: Playbook) -> None:
+def test_a_group_is_kept_while_a_commit_is_unfinished(play: Playbook) -> None:
     play.commit(at(1))
     play.clock.advance_ms(RETENTION_MS)
     call = play.ask_commit(at(2))

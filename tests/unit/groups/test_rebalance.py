@@ -1,4 +1,4 @@
-"""Joins, syncs, heartbeats, departures of dynamic members."""
+"""Tests of classic groups of dynamic members: joins, syncs, heartbeats and leaving."""
 
 from __future__ import annotations
 
@@ -37,15 +37,18 @@ def test_each_new_member_extends_the_initial_delay_up_to_the_rebalance_timeout(p
         joins.append(play.ask_join(play.promised_id(), rebalance_timeout_ms=8_000))
         play.advance(1_900)
 
-    # The delays are 3 s, 3 s and the 2 s that are left of the rebalance timeout.
+    # The delays are 3 s, 3 s, and the remaining 2 s of the rebalance timeout.
     play.advance(390)
     assert all(join.waits for join in joins)
     play.advance(11)
     assert {join.result.generation_id for join in joins} == {1}
 
 
-def test_a_promised_member_that_never_comes_ends_the_initial_delay(make_playbook: Callable[..., Playbook]) -> None:
-    """Apache Kafka 4.3 does so: a delay of 12 s, and a promised member with a session timeout of 6 s: 6.0 s."""
+def test_a_promised_member_that_never_joins_ends_the_initial_delay(make_playbook: Callable[..., Playbook]) -> None:
+    """Apache Kafka 4.3 does the same.
+
+    With a delay of 12 s and a promised member with a session timeout of 6 s, it took 6.0 s.
+    """
     play = make_playbook(group_initial_rebalance_delay_ms=12_000)
     first = play.promised_id()
     play.promised_id(session_timeout_ms=6_000)
@@ -57,7 +60,7 @@ def test_a_promised_member_that_never_comes_ends_the_initial_delay(make_playbook
 
 
 def test_a_promised_member_that_leaves_does_not_end_the_initial_delay(make_playbook: Callable[..., Playbook]) -> None:
-    """Apache Kafka 4.3 does so: 12.0 s although it left after 3 s."""
+    """Apache Kafka 4.3 does the same: it took 12.0 s, although the member left after 3 s."""
     play = make_playbook(group_initial_rebalance_delay_ms=12_000)
     first, second = play.promised_id(), play.promised_id()
     join = play.ask_join(first)
@@ -114,14 +117,14 @@ def test_old_versions_join_without_a_promised_member_id(play: Playbook) -> None:
 
 
 def test_promised_member_ids_are_limited(play: Playbook) -> None:
-    """One connection gets many thousands of them a second."""
+    """One connection can get many thousands of them in a second."""
     first = play.promised_id()
     ids = [play.promised_id() for _ in range(MAX_PENDING_JOINS)]
     assert play.ask_join(first).result.error_code is ErrorCode.UNKNOWN_MEMBER_ID
     assert play.ask_join(ids[0]).waits, "the newest ones are kept"
 
 
-def test_a_promised_member_that_never_comes_is_forgotten_after_its_session_timeout(play: Playbook) -> None:
+def test_a_promised_member_that_never_joins_is_removed_after_its_session_timeout(play: Playbook) -> None:
     first = play.stable_group(1)[0]
     late = play.promised_id()
     rejoin = play.ask_join(first)
@@ -168,7 +171,7 @@ def test_dynamic_members_that_do_not_rejoin_are_dropped_and_the_leader_replaced(
     rejoin = play.ask_join(second, protocols=(("range", subscription("other")),))
     for _ in range(REBALANCE_MS // 5_000):
         assert rejoin.waits
-        # Kept alive, yet it does not rejoin.
+        # Heartbeats keep this member alive, but it does not rejoin.
         assert play.heartbeat(first, 1) is ErrorCode.REBALANCE_IN_PROGRESS
         play.advance(5_000)
 
@@ -177,7 +180,7 @@ def test_dynamic_members_that_do_not_rejoin_are_dropped_and_the_leader_replaced(
     assert play.heartbeat(first, 2) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_silent_member_is_removed_and_the_others_go_on(play: Playbook) -> None:
+def test_a_silent_member_is_removed_and_the_others_continue(play: Playbook) -> None:
     first, second = play.stable_group(2)
     for _ in range(3):
         play.advance(SESSION_MS // 2)
@@ -207,7 +210,7 @@ def test_heartbeats_arm_no_timers(play: Playbook) -> None:
     assert play.scheduler.timer_count == before
 
 
-def test_a_session_does_not_end_while_heartbeats_may_lie_unread(play: Playbook) -> None:
+def test_a_session_does_not_end_while_its_heartbeat_may_be_unread(play: Playbook) -> None:
     first, second = play.stable_group(2)
     generation = 1
     play.lag_ms = 60_000
@@ -220,7 +223,7 @@ def test_a_session_does_not_end_while_heartbeats_may_lie_unread(play: Playbook) 
     assert play.heartbeat(second, generation) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_short_lag_puts_the_end_of_a_session_off_by_no_more(play: Playbook) -> None:
+def test_a_lag_extends_a_session_only_by_the_lag(play: Playbook) -> None:
     (member_id,) = play.stable_group(1)
     play.lag_ms = 300
     play.advance(SESSION_MS + 290)
@@ -230,7 +233,7 @@ def test_a_short_lag_puts_the_end_of_a_session_off_by_no_more(play: Playbook) ->
     assert play.heartbeat(member_id, 1) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_join_phase_does_not_end_while_joins_may_lie_unread(play: Playbook) -> None:
+def test_a_join_phase_does_not_end_while_joins_may_be_unread(play: Playbook) -> None:
     first, second = play.stable_group(2)
     join = play.ask_join(first)
     play.lag_ms = 600_000
@@ -242,7 +245,7 @@ def test_a_join_phase_does_not_end_while_joins_may_lie_unread(play: Playbook) ->
     assert [call.result.error_code for call in (join, other)] == [ErrorCode.NONE] * 2
 
 
-def test_members_are_not_removed_while_their_syncs_may_lie_unread(play: Playbook) -> None:
+def test_members_are_not_removed_while_their_syncs_may_be_unread(play: Playbook) -> None:
     ids = [play.promised_id() for _ in range(2)]
     joins = [play.ask_join(member_id) for member_id in ids]
     play.await_joins(joins)
@@ -342,7 +345,7 @@ def test_changed_metadata_forces_a_rebalance(play: Playbook) -> None:
     assert play.state() == "PreparingRebalance"
 
 
-def test_a_lost_join_answer_is_given_again(play: Playbook) -> None:
+def test_a_repeated_join_gets_the_same_answer(play: Playbook) -> None:
     member_id = play.promised_id()
     first = play.ask_join(member_id)
     play.advance(INITIAL_DELAY_MS)
@@ -372,7 +375,7 @@ def test_a_rebalance_during_the_sync_phase_sends_everyone_back(play: Playbook) -
     assert play.state() == "PreparingRebalance", "the stored assignment of the old generation is ignored"
 
 
-def test_an_assignment_of_an_older_generation_that_comes_back_late_is_ignored(play: Playbook) -> None:
+def test_a_late_assignment_of_an_older_generation_is_ignored(play: Playbook) -> None:
     leader, follower = play.stable_group(2)
     joins = [play.ask_join(leader), play.ask_join(follower)]
     stale = play.ask_sync(leader, 2, {leader: b"stale"})
@@ -412,7 +415,7 @@ def test_the_protocol_that_most_members_prefer_wins(play: Playbook) -> None:
     "changes",
     [{"protocol_type": "connect"}, {"protocols": (("sticky", b""),)}, {"protocols": ()}],
 )
-def test_a_member_that_does_not_fit_is_refused(play: Playbook, changes: dict[str, Any]) -> None:
+def test_a_member_with_other_protocols_is_refused(play: Playbook, changes: dict[str, Any]) -> None:
     play.stable_group(1)
     assert play.ask_join(**changes).result.error_code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
@@ -435,7 +438,7 @@ def test_session_timeouts_have_bounds(play: Playbook, session_timeout_ms: int, f
     assert result.error_code is (ErrorCode.MEMBER_ID_REQUIRED if fits else ErrorCode.INVALID_SESSION_TIMEOUT)
 
 
-def test_members_take_no_more_bytes_than_a_group_may_have(make_playbook: Callable[..., Playbook]) -> None:
+def test_the_bytes_of_a_groups_members_are_limited(make_playbook: Callable[..., Playbook]) -> None:
     play = make_playbook(group_max_bytes=2_200)
     small, large, larger = ((("range", bytes(count)),) for count in (500, 1_500, 1_700))
     first, second, third = (play.promised_id(protocols=small) for _ in range(3))
@@ -444,10 +447,10 @@ def test_members_take_no_more_bytes_than_a_group_may_have(make_playbook: Callabl
     assert play.ask_join(protocols=small).result.error_code is ErrorCode.GROUP_MAX_SIZE_REACHED
     play.await_joins(joins)
     assert [join.result.error_code for join in joins] == [ErrorCode.NONE] * 2
-    # A member that is refused more stays as it was.
+    # A member whose larger request is refused stays as it was.
     assert play.ask_join(second, protocols=larger).result.error_code is ErrorCode.GROUP_MAX_SIZE_REACHED
     assert play.heartbeat(second, 1) is ErrorCode.NONE
-    # What a member gives back others may take, and one that leaves gives back all.
+    # Other members may use the bytes that a member gives back. A member that leaves gives back all.
     joins = [play.ask_join(second, protocols=small), play.ask_join(first, protocols=large)]
     play.await_joins(joins)
     assert [join.result.error_code for join in joins] == [ErrorCode.NONE] * 2
@@ -455,7 +458,7 @@ def test_members_take_no_more_bytes_than_a_group_may_have(make_playbook: Callabl
     assert play.ask_join(protocols=large).result.error_code is ErrorCode.MEMBER_ID_REQUIRED
 
 
-def test_no_member_waits_for_one_that_was_refused_for_its_bytes(make_playbook: Callable[..., Playbook]) -> None:
+def test_members_do_not_wait_for_one_that_was_refused_for_its_bytes(make_playbook: Callable[..., Playbook]) -> None:
     play = make_playbook(group_max_bytes=1_000)
     (member_id,) = play.stable_group(1)
     promised = play.promised_id()
@@ -467,7 +470,7 @@ def test_no_member_waits_for_one_that_was_refused_for_its_bytes(make_playbook: C
 
 
 @pytest.mark.parametrize("protocols", [(("range", bytes(500)),), (("range", bytes(700)),)])
-def test_a_static_member_that_starts_again_takes_the_place_of_its_bytes(
+def test_a_restarted_static_member_replaces_its_own_bytes(
     make_playbook: Callable[..., Playbook], protocols: tuple[tuple[str, bytes], ...]
 ) -> None:
     play = make_playbook(group_max_bytes=700)
@@ -479,7 +482,7 @@ def test_a_static_member_that_starts_again_takes_the_place_of_its_bytes(
     assert again.result.error_code is (ErrorCode.NONE if fits else ErrorCode.GROUP_MAX_SIZE_REACHED)
 
 
-def test_a_full_group_takes_no_more(make_playbook: Callable[..., Playbook]) -> None:
+def test_a_full_group_accepts_no_further_member(make_playbook: Callable[..., Playbook]) -> None:
     play = make_playbook(group_max_size=2)
     ids = [play.promised_id() for _ in range(3)]
     joins = [play.ask_join(member_id) for member_id in ids]
@@ -545,7 +548,7 @@ def test_an_assignment_that_cannot_be_stored_is_not_handed_out(play: Playbook) -
     play.sync_all([member_id], [rejoin])
 
 
-def test_an_answer_that_cannot_be_delivered_costs_no_other(play: Playbook) -> None:
+def test_an_answer_that_cannot_be_delivered_does_not_affect_others(play: Playbook) -> None:
     ids = [play.promised_id() for _ in range(2)]
 
     calls = [play.ask_join(ids[0]), play.ask_join(ids[1])]
@@ -554,7 +557,7 @@ def test_an_answer_that_cannot_be_delivered_costs_no_other(play: Playbook) -> No
     assert calls[1].result.error_code is ErrorCode.NONE
 
 
-def test_closing_answers_everyone_who_waits(play: Playbook) -> None:
+def test_closing_answers_all_waiting_requests(play: Playbook) -> None:
     join = play.ask_join(play.promised_id())
     play.coordinator.close()
     assert join.result.error_code is ErrorCode.NOT_COORDINATOR

@@ -1,4 +1,4 @@
-"""What is left of groups and offsets after a restart, in good order or not."""
+"""Tests of classic groups and their offsets after a restart or a crash."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ either_way = pytest.mark.parametrize("again", [restart, crash])
 
 
 @either_way
-def test_members_carry_on_under_the_same_generation(play: Playbook, again: Callable[[Playbook], None]) -> None:
+def test_members_continue_with_the_same_generation(play: Playbook, again: Callable[[Playbook], None]) -> None:
     ids = play.stable_group(3)
     play.commit(PartitionCommit("t", 0, 7), member_id=ids[0], generation_id=1)
     before = play.coordinator.administration.describe(GROUP)
@@ -55,7 +55,7 @@ def test_members_that_stay_away_fail_one_session_after_the_restart(play: Playboo
     assert play.ask_join(first).result.generation_id == 2
 
 
-def test_the_next_rebalance_goes_on_from_the_stored_generation(play: Playbook) -> None:
+def test_the_next_rebalance_continues_from_the_stored_generation(play: Playbook) -> None:
     first, second = play.stable_group(2)
     play.restart()
     joins = [play.ask_join(first), play.ask_join(second)]
@@ -63,7 +63,7 @@ def test_the_next_rebalance_goes_on_from_the_stored_generation(play: Playbook) -
     assert joins[0].result.leader_id == first
 
 
-def test_a_crash_in_the_middle_of_a_rebalance_brings_the_last_stable_generation_back(play: Playbook) -> None:
+def test_a_crash_during_a_rebalance_restores_the_last_stable_generation(play: Playbook) -> None:
     first, second = play.stable_group(2)
     play.ask_join(first)
     play.ask_join(second)
@@ -74,7 +74,7 @@ def test_a_crash_in_the_middle_of_a_rebalance_brings_the_last_stable_generation_
     assert play.ask_join(first).waits
 
 
-def test_an_assignment_that_was_not_durable_was_not_handed_out(play: Playbook) -> None:
+def test_an_assignment_is_sent_only_once_it_is_durable(play: Playbook) -> None:
     member_id = play.promised_id()
     join = play.ask_join(member_id)
     play.advance(INITIAL_DELAY_MS)
@@ -101,7 +101,7 @@ def test_a_static_members_new_id_survives(play: Playbook, again: Callable[[Playb
 
 
 @either_way
-def test_a_departure_that_was_answered_stays(play: Playbook, again: Callable[[Playbook], None]) -> None:
+def test_an_answered_leave_survives_a_restart(play: Playbook, again: Callable[[Playbook], None]) -> None:
     (member_id,) = play.stable_group(1)
     play.leave(member_id)
     again(play)
@@ -121,7 +121,7 @@ def test_a_group_that_has_grown_too_large_rebalances(make_playbook: Callable[...
     assert joins[2].result.error_code is ErrorCode.GROUP_MAX_SIZE_REACHED
 
 
-def test_subscriptions_are_known_again(play: Playbook) -> None:
+def test_subscriptions_are_known_after_a_restart(play: Playbook) -> None:
     play.stable_group(1)
     play.restart()
     outcomes: list[object] = []
@@ -175,7 +175,7 @@ def test_acknowledged_commits_survive_kill_9(tmp_path: Path) -> None:
     play.close()
 
 
-def test_no_rows_are_left_of_members_that_are_gone(play: Playbook) -> None:
+def test_no_rows_remain_of_removed_members(play: Playbook) -> None:
     ids = play.stable_group(3)
     play.leave(ids[1], ids[2])
     join = play.ask_join(ids[0])

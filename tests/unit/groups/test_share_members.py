@@ -1,4 +1,4 @@
-"""A member of a share group keeps what a heartbeat does not change, and counts each assigned partition."""
+"""A member of a share group keeps the values that a heartbeat does not change, and counts its assigned partitions."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_the_assignment_is_sent_if_it_has_changed_or_the_heartbeat_is_full(play:
 
 
 @pytest.mark.parametrize("partitions", [1, 3])
-def test_a_member_counts_each_partition_that_it_has_and_gets(play: Playbook, partitions: int) -> None:
+def test_a_member_counts_its_present_and_its_new_partitions(play: Playbook, partitions: int) -> None:
     play.topics.set("t", partitions)
     beat(play, 0, ["t"])
     (member,) = play.coordinator.shares.describe(GROUP).members

@@ -1,4 +1,4 @@
-"""The state table, and the bytes that are read of subscriptions."""
+"""Tests of the table of states, and of the parser of subscriptions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from klamm_broker.groups.state import NEXT_STATES, GroupState, IllegalTransition
 
 @pytest.mark.parametrize("source", GroupState)
 @pytest.mark.parametrize("target", GroupState)
-def test_only_moves_of_the_table_are_made(source: GroupState, target: GroupState) -> None:
+def test_only_transitions_in_the_table_are_possible(source: GroupState, target: GroupState) -> None:
     clock = ManualClock(wall_ms=1_000)
     group = ClassicGroup("g", clock)
     group.state = source
@@ -49,7 +49,7 @@ def test_subscribed_topics_are_read_in_any_version(topics: list[str], version: i
 
 
 @given(st.binary(max_size=60))
-def test_other_bytes_are_refused_or_read_but_never_worse(metadata: bytes) -> None:
+def test_random_bytes_are_read_or_refused_without_another_error(metadata: bytes) -> None:
     try:
         topics = subscribed_topics(metadata)
     except ValueError:
@@ -58,7 +58,7 @@ def test_other_bytes_are_refused_or_read_but_never_worse(metadata: bytes) -> Non
 
 
 @given(st.lists(st.text(min_size=1, max_size=9), min_size=1, max_size=4), st.data())
-def test_a_subscription_cut_short_is_refused(topics: list[str], data: st.DataObject) -> None:
+def test_an_incomplete_subscription_is_refused(topics: list[str], data: st.DataObject) -> None:
     whole = subscription(*topics)[:-4]
     cut = data.draw(st.integers(0, len(whole) - 1))
     with pytest.raises(ValueError, match="subscription"):

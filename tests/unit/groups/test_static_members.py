@@ -1,4 +1,4 @@
-"""Static members (KIP-345)."""
+"""Tests of static members (KIP-345)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from klamm_broker.groups.requests import JoinResult, LeavingMember
 
 
 def static_group(play: Playbook, *instances: str) -> list[str]:
-    """A stable group of static members; the first one leads. Their member ids."""
+    """Make a stable group of static members, of which the first leads. Return their member ids."""
     joins = [play.ask_join(group_instance_id=instance) for instance in instances]
     play.await_joins(joins)
     ids = [join.result.member_id for join in joins]
@@ -18,7 +18,7 @@ def static_group(play: Playbook, *instances: str) -> list[str]:
     return ids
 
 
-def test_a_static_member_needs_no_promise_and_is_named_after_its_instance(play: Playbook) -> None:
+def test_a_static_member_joins_at_once_and_its_id_begins_with_its_instance_id(play: Playbook) -> None:
     join = play.ask_join(group_instance_id="one")
     play.advance(INITIAL_DELAY_MS)
     assert join.result.member_id.startswith("one-")
@@ -27,7 +27,7 @@ def test_a_static_member_needs_no_promise_and_is_named_after_its_instance(play: 
 
 @pytest.mark.parametrize("supports_skipping_assignment", [True, False])
 @pytest.mark.parametrize("instance", ["leader", "follower"])
-def test_a_restart_takes_the_place_over_without_a_rebalance(
+def test_a_restarted_static_member_takes_its_place_without_a_rebalance(
     play: Playbook, instance: str, supports_skipping_assignment: bool
 ) -> None:
     old_ids = dict(zip(["leader", "follower"], static_group(play, "leader", "follower"), strict=True))
@@ -46,7 +46,7 @@ def test_a_restart_takes_the_place_over_without_a_rebalance(
     assert assignment == (b"0" if instance == "leader" else b"1")
 
 
-def test_the_predecessor_is_fenced(play: Playbook) -> None:
+def test_the_earlier_member_of_an_instance_is_fenced(play: Playbook) -> None:
     old, _ = static_group(play, "one", "two")
     play.ask_join(group_instance_id="one")
     play.settle()
@@ -64,7 +64,7 @@ def test_an_unknown_instance_is_an_unknown_member(play: Playbook) -> None:
     assert play.ask_join(member_id, group_instance_id="two").result.error_code is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_predecessor_that_waits_is_answered(play: Playbook) -> None:
+def test_a_waiting_request_of_the_earlier_member_is_answered(play: Playbook) -> None:
     first = play.ask_join(group_instance_id="one")
     second = play.ask_join(group_instance_id="one")
     assert first.result.error_code is ErrorCode.FENCED_INSTANCE_ID
@@ -77,7 +77,7 @@ def test_a_predecessor_that_waits_is_answered(play: Playbook) -> None:
     assert third.result.generation_id == 2, "in the sync phase a replacement rebalances"
 
 
-def test_a_restart_that_changes_the_chosen_protocol_rebalances(play: Playbook) -> None:
+def test_a_restarted_static_member_with_another_protocol_causes_a_rebalance(play: Playbook) -> None:
     static_group(play, "one")
     play.ask_join(group_instance_id="one", protocols=(("range", b""), ("sticky", b"")))
     play.settle()
@@ -122,7 +122,7 @@ def test_an_administrator_removes_by_instance_alone(play: Playbook) -> None:
     assert play.state() == "PreparingRebalance"
 
 
-def test_a_takeover_that_cannot_be_stored_is_taken_back(play: Playbook) -> None:
+def test_a_replacement_that_cannot_be_stored_is_undone(play: Playbook) -> None:
     (old,) = static_group(play, "one")
     play.store.read("ALTER TABLE group_members RENAME TO away")
     join = play.ask_join(group_instance_id="one")

@@ -1,4 +1,4 @@
-"""The assignor of streams groups: every task has one active place, few move, all have equally many."""
+"""Tests of the assignor of streams groups: each task is active once, few tasks move, and shares are equal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STATEFUL = "1"
 def spec(
     processes: list[str], partitions: list[int], standbys: int = 0, before: dict[str, Tasks] | None = None
 ) -> StreamsSpec:
-    """One member for each named process; the second subtopology has state."""
+    """Return one member for each named process. The second subtopology has state."""
     members = {
         f"m{number}": StreamsMemberSpec(process, {}, (before or {}).get(f"m{number}", NONE))
         for number, process in enumerate(processes)
@@ -51,7 +51,7 @@ def check(given_spec: StreamsSpec, target: dict[str, Tasks]) -> None:
 
 
 @given(PROCESSES, PARTITIONS, st.integers(0, 3))
-def test_every_task_has_one_active_place_and_its_copies_elsewhere(
+def test_each_task_is_active_on_one_process_and_has_copies_on_others(
     processes: list[str], partitions: list[int], standbys: int
 ) -> None:
     first = spec(processes, partitions, standbys)
@@ -84,7 +84,7 @@ def test_the_tasks_of_a_subtopology_go_to_several_members(count: int, partitions
         assert max(of_each) - min(of_each) <= 1
 
 
-def test_a_copy_is_activated_where_it_is() -> None:
+def test_a_copy_becomes_active_on_its_own_process() -> None:
     before = {"m0": Tasks(frozenset({(STATEFUL, 0)})), "m1": Tasks(standby=frozenset({(STATEFUL, 0)}))}
     left = {"m1": before["m1"]}
     members = {name: StreamsMemberSpec(name, {}, left.get(name, NONE)) for name in ("m1", "m2")}
@@ -96,14 +96,14 @@ def test_group_without_members_gets_no_tasks() -> None:
     assert assign_sticky(StreamsSpec({}, {"0": 3}, frozenset())) == {}
 
 
-def test_a_process_of_many_members_shares_them_evenly() -> None:
+def test_tasks_are_divided_evenly_among_the_members_of_a_process() -> None:
     target = assign_sticky(spec(["p", "q"] * 300, [0, 12_000], 1))
     assert {(len(tasks.active), len(tasks.standby)) for tasks in target.values()} == {(20, 20)}
 
 
 @pytest.mark.interpreted
 @pytest.mark.parametrize("processes", [lambda count: ["p", "q"] * count, lambda count: [f"p{n}" for n in range(count)]])
-def test_twice_the_members_and_tasks_cost_little_more_than_twice(processes: Callable[[int], list[str]]) -> None:
+def test_the_cost_grows_about_linearly_with_members_and_tasks(processes: Callable[[int], list[str]]) -> None:
     def calls(count: int) -> int:
         made = [0]
 

@@ -1,4 +1,4 @@
-"""Streams groups: members, epochs, topology, statuses, offsets, as their members and administrators see them."""
+"""Tests of streams groups as members and administrators see them: epochs, topology, statuses, offsets."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def state(play: Playbook) -> str:
 # Members
 
 
-def test_members_share_the_tasks_and_give_them_up_one_after_the_other(play: Playbook) -> None:
+def test_members_share_the_tasks_and_give_them_back_one_by_one(play: Playbook) -> None:
     a, b = StreamsClient(play, "a"), StreamsClient(play, "b")
     assert a.beat().epoch == FIRST
     assert active(a) == [4]
@@ -58,7 +58,7 @@ def test_members_share_the_tasks_and_give_them_up_one_after_the_other(play: Play
     assert b.beat().assignment == NONE
     assert state(play) == "Reconciling"
     a.beat()
-    # What it has not been seen to give back is not the other's yet.
+    # The other member does not get a task before the server knows that it was given back.
     assert b.beat().assignment is None
     settle(a, b)
     assert active(a, b) == [2, 2]
@@ -104,7 +104,7 @@ def test_a_silent_member_is_fenced(play: Playbook) -> None:
     assert b.beat().error_code is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_member_that_does_not_give_back_is_fenced(play: Playbook) -> None:
+def test_a_member_that_does_not_give_its_tasks_back_is_fenced(play: Playbook) -> None:
     a, b = StreamsClient(play, "a"), StreamsClient(play, "b")
     a.beat()
     b.beat()
@@ -138,7 +138,7 @@ def test_a_static_member_keeps_its_tasks_for_a_while(play: Playbook) -> None:
     assert b.beat().error_code is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_an_instance_id_that_a_member_gives_up_is_free(play: Playbook) -> None:
+def test_an_instance_id_is_free_after_its_member_has_given_it_up(play: Playbook) -> None:
     a = StreamsClient(play, "a", instance_id="i")
     a.beat()
     assert StreamsClient(play, "a", instance_id="j").beat().error_code is ErrorCode.NONE
@@ -150,7 +150,7 @@ def test_an_instance_id_that_a_member_gives_up_is_free(play: Playbook) -> None:
         assert StreamsClient(play, "c", instance_id=instance_id).beat().error_code is ErrorCode.NONE
 
 
-def test_a_refused_join_does_not_take_the_place_of_a_static_member(play: Playbook) -> None:
+def test_a_refused_join_does_not_replace_a_static_member(play: Playbook) -> None:
     a = StreamsClient(play, "a", instance_id="i", process_id="p")
     a.beat()
     held = a.owned
@@ -168,7 +168,7 @@ def test_a_refused_join_does_not_take_the_place_of_a_static_member(play: Playboo
     assert state(play) == "Empty"
 
 
-def test_a_member_that_takes_the_place_of_another_leaves_its_own(play: Playbook) -> None:
+def test_a_member_that_replaces_a_static_member_leaves_its_own_place(play: Playbook) -> None:
     a, b = StreamsClient(play, "a", instance_id="i"), StreamsClient(play, "b")
     settle(a, b)
     a.leave(-2)
@@ -177,7 +177,7 @@ def test_a_member_that_takes_the_place_of_another_leaves_its_own(play: Playbook)
     assert active(both) == [4]
 
 
-def test_a_group_has_a_size(make_playbook: Callable[..., Playbook]) -> None:
+def test_the_number_of_members_is_limited(make_playbook: Callable[..., Playbook]) -> None:
     play = make_playbook(group_streams_max_size=1)
     play.topics.set("t", 1)
     a = StreamsClient(play, "a", instance_id="i")
@@ -204,7 +204,7 @@ def test_a_group_has_a_size(make_playbook: Callable[..., Playbook]) -> None:
         ({"epoch": 1}, "Topology can only be provided when (re-)joining."),
     ],
 )
-def test_a_request_that_no_group_can_serve_makes_none(play: Playbook, changes: dict[str, Any], message: str) -> None:
+def test_a_refused_request_creates_no_group(play: Playbook, changes: dict[str, Any], message: str) -> None:
     result = StreamsClient(play, "a").beat(**changes)
     assert (result.error_code, result.error_message) == (ErrorCode.INVALID_REQUEST, message)
     assert not play.coordinator.administration.list_groups()
@@ -250,7 +250,7 @@ def test_a_group_waits_for_its_topics(play: Playbook) -> None:
     assert a.owned == NONE
     assert a.beat().statuses == []
     assert (a.owned, state(play)) == (Tasks(tasks(0, 1, 2)), "Stable")
-    # Its changelog does not grow with its source.
+    # The changelog does not grow with its source topic.
     play.topics.set("t", 4)
     (status,) = a.beat().statuses
     assert status.code is StatusCode.INCORRECTLY_PARTITIONED_TOPICS
@@ -280,7 +280,7 @@ def test_a_member_with_an_older_topology_is_notified(play: Playbook) -> None:
     )
 
 
-def test_a_topology_that_cannot_be_makes_no_group(play: Playbook) -> None:
+def test_an_invalid_topology_creates_no_group(play: Playbook) -> None:
     broken = Topology(0, (Subtopology("0", ("__consumer_offsets",)),))
     assert StreamsClient(play, "a", topology=broken).beat().error_code is ErrorCode.STREAMS_INVALID_TOPOLOGY
     assert not play.coordinator.administration.list_groups()
@@ -299,11 +299,11 @@ def test_a_new_group_waits_for_more_members(play: Playbook) -> None:
     play.advance(3_000)
     a.beat()
     b.beat()
-    # None of them had to give anything back.
+    # No member had to give anything back.
     assert active(a, b) == [2, 2]
 
 
-def test_assignments_are_an_interval_apart(play: Playbook) -> None:
+def test_assignments_are_at_least_an_interval_apart(play: Playbook) -> None:
     play.config_values[STREAMS_ASSIGNMENT_INTERVAL] = 1_000
     a, b = StreamsClient(play, "a"), StreamsClient(play, "b")
     a.beat()
@@ -383,7 +383,7 @@ def commit(play: Playbook, client: StreamsClient, partition: int, **changes: Any
     return code
 
 
-def test_members_commit_in_their_epoch_and_for_what_they_have_kept(play: Playbook) -> None:
+def test_members_commit_with_their_epoch_and_for_tasks_that_they_have_kept(play: Playbook) -> None:
     a, b = StreamsClient(play, "a"), StreamsClient(play, "b")
     a.beat()
     assert commit(play, a, 0) is ErrorCode.NONE
@@ -403,7 +403,7 @@ def test_members_commit_in_their_epoch_and_for_what_they_have_kept(play: Playboo
     assert play.coordinator.offsets.check_fetch(GROUP, None, -1) is ErrorCode.NONE
 
 
-def test_a_topology_that_is_too_large_makes_no_group(make_playbook: Callable[..., Playbook]) -> None:
+def test_a_topology_that_is_too_large_creates_no_group(make_playbook: Callable[..., Playbook]) -> None:
     play = make_playbook(group_max_bytes=2_000)
     play.topics.set("t", 5)
     large = READS_T._replace(
@@ -421,7 +421,7 @@ def test_groups_are_listed_deleted_and_replaced_when_they_are_empty(play: Playbo
     assert (listed.protocol_type, listed.state, listed.group_type) == ("streams", "Stable", "streams")
     assert play.ask_join().result.error_code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     a.leave()
-    # Another kind of member takes it over, with its offsets; and back.
+    # A member of another kind takes over the group with its offsets, and back.
     promised = play.promised_id()
     assert play.coordinator.administration.list_groups()[0].group_type == "classic"
     play.coordinator.leave(GROUP, [], lambda _: None)
@@ -479,7 +479,7 @@ def test_the_memory_of_a_group_is_counted_and_released(make_playbook: Callable[.
 
 
 @pytest.mark.parametrize("end", ["restart", "crash"])
-def test_members_go_on_where_they_were(play: Playbook, end: str) -> None:
+def test_members_continue_after_a_restart(play: Playbook, end: str) -> None:
     play.config_values[STREAMS_NUM_STANDBY_REPLICAS] = 1
     play.topics.set("counts-changelog", 4)
     a = StreamsClient(play, "a", topology=COUNTS_T, instance_id="i", endpoint=Endpoint("h", 1), client_tags={"k": "v"})

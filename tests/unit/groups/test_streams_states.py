@@ -1,4 +1,4 @@
-"""The states of streams groups, and what holds whatever members do."""
+"""Tests of the states of streams groups, and of rules that hold after any actions of members."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ REFUSED = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND}
 UNREVOKED, UNRELEASED, STABLE = MemberState.UNREVOKED, MemberState.UNRELEASED, MemberState.STABLE
 
 
-def test_the_dead_stay_dead() -> None:
+def test_a_dead_group_does_not_change_its_state() -> None:
     group = StreamsGroup("g")
     group.put(StreamsMember(member_id="a"))
     group.refresh_state()
@@ -47,18 +47,18 @@ def always(_task: Task) -> bool:
 
 
 def only(*free: int) -> tuple:
-    """Roles in which only some tasks are free to be active."""
+    """Return roles in which only some tasks are free to be active."""
     return (lambda task: task[1] in free), always, always
 
 
-def test_a_member_takes_what_is_free_and_waits_for_the_rest() -> None:
+def test_a_member_gets_what_is_free_and_waits_for_the_rest() -> None:
     stepped = next_step(member(), 5, Tasks(tasks(0, 1)), only(0), NONE)
     assert (stepped.state, stepped.epoch, stepped.assigned) == (UNRELEASED, 5, Tasks(tasks(0)))
     done = next_step(stepped, 5, Tasks(tasks(0, 1)), only(1), None)
     assert (done.state, done.assigned) == (STABLE, Tasks(tasks(0, 1)))
 
 
-def test_a_member_gives_back_first_and_needs_to_say_so() -> None:
+def test_a_member_gives_tasks_back_first_and_must_report_that() -> None:
     holder = member(epoch=4, assigned=Tasks(tasks(0, 1), tasks(5)))
     target = Tasks(tasks(0, 2))
     first = next_step(holder, 5, target, only(2), holder.assigned)
@@ -71,7 +71,7 @@ def test_a_member_gives_back_first_and_needs_to_say_so() -> None:
     assert done.assignment_epochs == {("0", 0): 5, ("0", 2): 5}
 
 
-def test_a_member_with_nothing_to_give_back_goes_on_at_once() -> None:
+def test_a_member_with_nothing_to_give_back_continues_at_once() -> None:
     done = next_step(member(epoch=4, assigned=Tasks(tasks(0, 1))), 5, Tasks(tasks(0)), only(), NONE)
     assert (done.state, done.epoch, done.assigned) == (STABLE, 5, Tasks(tasks(0)))
 
@@ -104,7 +104,7 @@ def test_tasks_of_a_process_are_not_free_for_its_other_members() -> None:
 
 
 def check(clients: list[StreamsClient]) -> None:
-    """No task is active on two members, and none is twice in a process."""
+    """Check that no task is active on two members, and that no process has a task twice."""
     held = [task for each in clients for task in each.owned.active]
     assert len(held) == len(set(held))
     for _, group in itertools.groupby(sorted(clients, key=process_of), key=process_of):
@@ -113,13 +113,13 @@ def check(clients: list[StreamsClient]) -> None:
 
 
 def commit(play: Playbook, client: StreamsClient) -> set[ErrorCode]:
-    """Return what the group says to a member that commits all that it has."""
+    """Return the group's answer to a member that commits all its tasks."""
     wanted = [PartitionCommit("t", index, 7, topic_id=topic_id("t")) for _, index in sorted(client.owned.active)]
     return set(play.commit(*wanted, member_id=client.member_id, generation_id=client.epoch)) if wanted else set()
 
 
 def epochs(play: Playbook) -> dict[str, int]:
-    """The members as the server knows them."""
+    """Return the epochs of the members as the server knows them."""
     try:
         return {each.member_id: each.epoch for each in play.coordinator.streams.describe(GROUP).group.members}
     except KafkaError:
@@ -132,7 +132,7 @@ def process_of(client: StreamsClient) -> str:
 
 @settings(max_examples=25)
 @given(st.lists(STEP, max_size=30), st.integers(0, 2))
-def test_no_task_has_two_places_whatever_happens(steps: list[tuple[str, int]], standbys: int) -> None:
+def test_no_task_is_active_twice_after_any_actions(steps: list[tuple[str, int]], standbys: int) -> None:
     with tempfile.TemporaryDirectory() as directory:
         play = Playbook(Path(directory) / "klamm.db")
         play.config_values[STREAMS_NUM_STANDBY_REPLICAS] = standbys
@@ -156,7 +156,7 @@ def test_no_task_has_two_places_whatever_happens(steps: list[tuple[str, int]], s
                 if one.beat(**silent).error_code is not ErrorCode.NONE:
                     one.epoch, one.owned = 0, NONE
             elif action == "commit" and one.epoch:
-                # A member may commit offsets of its tasks. A member whose session has expired has none.
+                # A member may commit offsets of its tasks. A member whose session has expired has no tasks.
                 is_known = epochs(play).get(one.member_id) == one.epoch
                 assert commit(play, one) <= ({ErrorCode.NONE} if is_known else REFUSED)
             elif action == "leave" and one.epoch:
@@ -186,6 +186,6 @@ def test_no_task_has_two_places_whatever_happens(steps: list[tuple[str, int]], s
         counts = sorted(len(each.owned.active) for each in clients)
         assert sum(counts) == partitions
         assert counts[-1] - counts[0] <= 1
-        # There are two processes: one copy beside the active task.
+        # There are two processes, so there is one copy beside the active task.
         assert sum(len(each.owned.standby) for each in clients) == partitions * min(standbys, 1)
         play.close()

@@ -1,4 +1,4 @@
-"""What a topology needs of the topics that there are: numbers of tasks and partitions, and topics to create."""
+"""Tests of the requirements of a topology: numbers of tasks and partitions, and topics to create."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def repartition(name: str, partitions: int = 0) -> InternalTopic:
     return InternalTopic(name, partitions)
 
 
-# 0 reads a and b and writes r; 1 reads r and has state; 2 reads s, which 1 writes.
+# Subtopology 0 reads a and b and writes r. 1 reads r and has state. 2 reads s, which 1 writes.
 CHAIN = topology(
     Subtopology("0", ("a", "b"), ("r",)),
     Subtopology("1", (), ("s",), (repartition("r"),), (InternalTopic("state", 0, 2, (("k", "v"),)),)),
@@ -44,7 +44,7 @@ CHAIN = topology(
 )
 
 
-def test_partitions_follow_what_is_upstream() -> None:
+def test_numbers_of_partitions_follow_the_upstream_topics() -> None:
     found = configure(CHAIN, topics(a=2, b=5))
     assert found.tasks == {"0": 5, "1": 5, "2": 5}
     assert found.missing == found.internal_topics
@@ -61,7 +61,7 @@ def test_partitions_follow_what_is_upstream() -> None:
 
 
 def test_subtopologies_may_write_for_each_other() -> None:
-    """As in a join by a foreign key: what is known counts, as in Kafka's `RepartitionTopics`."""
+    """This happens in a join by a foreign key. The known number counts, as in Kafka's `RepartitionTopics`."""
     joined = topology(
         Subtopology("0", ("a",), ("asked",), (repartition("answered"),)),
         Subtopology("1", ("b",), ("answered",), (repartition("asked"),)),
@@ -83,10 +83,10 @@ ALONE = CopartitionGroup((), (0, 1))
 @pytest.mark.parametrize(
     ("reader", "partitions"),
     [
-        # With a source topic: as many as that.
+        # With a source topic: as many as that topic.
         (Subtopology("1", ("c",), (), (repartition("r"),), (), (TOGETHER,)), {"r": 7}),
         (Subtopology("1", ("c",), (), (repartition("r", 7),), (), (TOGETHER,)), {"r": 7}),
-        # Without: as many as the one that says so, or the most.
+        # Without a source topic: as many as the only one that states a number, or the largest.
         (Subtopology("1", (), (), (repartition("r"), repartition("q", 9)), (), (ALONE,)), {"r": 9, "q": 9}),
         (Subtopology("1", (), (), (repartition("r"), repartition("q")), (), (ALONE,)), {"r": 4, "q": 4}),
     ],
@@ -108,7 +108,7 @@ def test_repartition_topics_of_another_size_do_not_fit() -> None:
     assert found.problem == (StatusCode.INCORRECTLY_PARTITIONED_TOPICS, detail)
 
 
-def test_there_is_a_limit_of_tasks() -> None:
+def test_the_number_of_tasks_is_limited() -> None:
     many = topology(Subtopology("0", ("a",), ("r",)), Subtopology("1", (), (), (repartition("r", MAX_TASKS),)))
     found = configure(many, topics(a=1))
     assert found.problem is not None

@@ -1,4 +1,4 @@
-"""Offsets that are committed as part of a transaction: unstable until it ends, and then committed or forgotten."""
+"""Tests of offsets in transactions: they are unstable until the transaction ends, and then committed or dropped."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_many_open_transactions_do_not_slow_a_fetch_down(play: Playbook) -> None
     assert fetch(play, {"t": [0]}) == {"t": {0: None}}
 
 
-def test_the_end_of_a_transaction_looks_at_no_other_group(play: Playbook, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_end_of_a_transaction_reads_only_its_own_groups(play: Playbook, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(50):
         play.ask_commit(at(1), group_id=f"other-{number}")
     commit(play, at(5))
@@ -99,7 +99,7 @@ def test_offsets_take_effect_when_the_transaction_commits(play: Playbook, commit
     assert [offset_of(stable, index) for index in (0, 1)] == ([5, 6] if committed else [1, None])
 
 
-def test_each_producer_has_its_own(play: Playbook) -> None:
+def test_each_producer_has_its_own_pending_offsets(play: Playbook) -> None:
     commit(play, at(5))
     commit(play, at(9), producer_id=4001)
     end(play, committed=True)
@@ -112,7 +112,7 @@ def test_each_producer_has_its_own(play: Playbook) -> None:
 @pytest.mark.parametrize("crash", [False, True])
 @pytest.mark.parametrize("transactional", [False, True])
 def test_a_later_commit_of_an_offset_stays(play: Playbook, elapsed_ms: int, crash: bool, transactional: bool) -> None:
-    """The order of the commits counts, not that of the ends; within a millisecond too."""
+    """The order of the commits counts, not the order in which transactions end, even within a millisecond."""
     commit(play, at(5))
     if crash:
         play.crash()
@@ -137,17 +137,17 @@ def test_a_transaction_replaces_an_offset_that_was_committed_before_the_clock_wa
     assert offset_of(fetch(play, {"t": [0]})) == 5
 
 
-def test_members_are_checked(play: Playbook) -> None:
+def test_commits_in_transactions_check_member_and_generation(play: Playbook) -> None:
     member_id, _other = play.stable_group(2)
     known = {"generation_id": 1, "member_id": member_id}
     assert commit(play, at(1), **known) == [ErrorCode.NONE]
     assert commit(play, at(1), generation_id=2, member_id=member_id) == [ErrorCode.ILLEGAL_GENERATION]
     assert commit(play, at(1), generation_id=1, member_id="stranger") == [ErrorCode.UNKNOWN_MEMBER_ID]
-    # Clients before TxnOffsetCommit v3 say neither.
+    # Clients before TxnOffsetCommit v3 send neither member nor generation.
     assert commit(play, at(2)) == [ErrorCode.NONE]
 
 
-def test_a_generation_of_a_group_that_does_not_exist(play: Playbook) -> None:
+def test_a_generation_of_a_missing_group_is_refused(play: Playbook) -> None:
     assert commit(play, at(1), generation_id=3, member_id="m") == [ErrorCode.GROUP_ID_NOT_FOUND]
     old = {"generation_id": 3, "member_id": "m", "knows_member_epochs": False}
     assert commit(play, at(1), **old) == [ErrorCode.ILLEGAL_GENERATION]
@@ -178,7 +178,7 @@ def test_offsets_of_deleted_topics_are_not_committed(play: Playbook) -> None:
     assert fetch(play, {"t": [0]}) == {"t": {0: None}}
 
 
-def test_offsets_that_are_being_written_go_with_their_topic(play: Playbook) -> None:
+def test_offsets_that_are_being_written_are_deleted_with_their_topic(play: Playbook) -> None:
     call: Call[Sequence[ErrorCode]] = Call()
     play.coordinator.transactional_offsets.commit(PRODUCER, CommitRequest(GROUP, [at(5)]), call)
     play.coordinator.offsets.topics_deleted({"t"})
@@ -190,7 +190,7 @@ def test_offsets_that_are_being_written_go_with_their_topic(play: Playbook) -> N
     assert fetch(play, {"t": [0]}) == {"t": {0: None}}
 
 
-def test_an_offset_of_a_topic_that_went_while_the_request_waited_is_refused(play: Playbook) -> None:
+def test_an_offset_is_refused_if_its_topic_was_deleted_while_the_request_waited(play: Playbook) -> None:
     call: Call[Sequence[ErrorCode]] = Call()
     request = CommitRequest(GROUP, [at(5)], topic_by_id=lambda _topic_id: None)
     play.coordinator.transactional_offsets.commit(PRODUCER, request, call)

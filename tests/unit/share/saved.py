@@ -1,4 +1,4 @@
-"""`Saved`: one share partition in a store of its own."""
+"""`Saved`: one share partition with its own store."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KEY = SharePartitionKey("g", b"i" * 16, 0)
 
 
 class Saved:
-    """Writes with the broker's statements, and loads as it does at its start."""
+    """A store that writes with the broker's statements, and loads as the broker does at its start."""
 
     def __init__(self) -> None:
         self._directory = tempfile.TemporaryDirectory(prefix="klamm-share-")
@@ -42,25 +42,25 @@ class Saved:
         self.close()
 
     def close(self) -> None:
-        """Remove it."""
+        """Remove the store."""
         self.store.close()
         self._directory.cleanup()
 
     def commit(self, update: StateUpdate) -> None:
-        """Write what has changed."""
+        """Write the changes."""
         self.store.write_and_wait(persistence.put(KEY, update))
 
     def read(self) -> SavedPartition | None:
-        """What a start finds."""
+        """Return the rows that a start finds."""
         return next(iter(persistence.load(self.store)), None)
 
     def load(self) -> SharePartition:
-        """The partition after a start; a new one if there is none."""
+        """Return the partition after a start; a new one if there are no rows."""
         saved = self.read()
         return SharePartition(0) if saved is None else SharePartition(saved.start_offset, saved.batches, is_stored=True)
 
     def states(self) -> dict[int, tuple[RecordState, int]]:
-        """State and delivery count of each offset in flight."""
+        """Return state and delivery count of each offset in flight."""
         saved = self.read()
         return {
             offset: (each.state, each.delivery_count)

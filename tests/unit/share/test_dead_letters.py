@@ -1,4 +1,4 @@
-"""Dead-letter topics of share groups (KIP-1191): what a group gives up, and what is written of it."""
+"""Tests of dead-letter topics of share groups (KIP-1191): which records get a dead letter, and its content."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def headers(record: Record) -> dict[str, bytes | None]:
 
 
 @pytest.mark.parametrize("copies", [False, True])
-def test_rejected_records_have_letters(shares: Shares, copies: bool) -> None:
+def test_rejected_records_get_dead_letters(shares: Shares, copies: bool) -> None:
     configure(shares, **{COPY: str(copies).lower()})
     shares.harness.create_topic("dlq.t", **ENABLED)
     shares.produce(b"0", b"1", b"2", b"3")
@@ -58,7 +58,7 @@ def test_rejected_records_have_letters(shares: Shares, copies: bool) -> None:
     wait_until(lambda: shares.offsets()[0] == (4, 0))
 
 
-def test_records_that_were_delivered_too_often_have_letters(shares: Shares) -> None:
+def test_records_that_were_delivered_too_often_get_dead_letters(shares: Shares) -> None:
     configure(shares, **{"share.delivery.count.limit": "2"})
     shares.harness.create_topic("dlq.t", **ENABLED)
     shares.produce(b"0", b"1")
@@ -73,7 +73,7 @@ def test_records_that_were_delivered_too_often_have_letters(shares: Shares) -> N
     ]
 
 
-def test_a_lock_that_times_out_for_the_last_time_gives_a_letter(shares: Shares) -> None:
+def test_a_lock_that_times_out_for_the_last_time_causes_a_dead_letter(shares: Shares) -> None:
     configure(shares, **{"share.delivery.count.limit": "2"})
     shares.harness.create_topic("dlq.t", **ENABLED)
     shares.produce(b"0")
@@ -92,7 +92,7 @@ def test_a_lock_that_times_out_for_the_last_time_gives_a_letter(shares: Shares) 
         ("other", ENABLED, {}, 'the name "other" does not begin with errors.deadletterqueue.topic.name.prefix'),
     ],
 )
-def test_records_that_cannot_have_a_letter_are_archived_and_logged(
+def test_records_without_a_possible_dead_letter_are_archived_and_logged(
     shares: Shares, caplog: pytest.LogCaptureFixture, name: str, configs: Any, settings: Any, problem: str
 ) -> None:
     configure(shares, **{TOPIC: name})
@@ -128,7 +128,7 @@ def test_the_topic_is_created_if_the_broker_may(shares: Shares) -> None:
 
 
 class Postbox:
-    """Dead letters that are not written."""
+    """A stand-in that keeps dead letters without writing them."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[int, int, int, bool]] = []
@@ -140,7 +140,7 @@ class Postbox:
         self.sent += [(run.first, run.last, run.delivery_count, run.is_rejected) for run in given_up]
 
 
-def test_a_letter_that_a_stop_left_unwritten_is_written_after_the_start(shares: Shares) -> None:
+def test_a_dead_letter_that_a_stop_left_unwritten_is_written_after_the_start(shares: Shares) -> None:
     postbox = shares.harness.broker.shares.letters = Postbox()
     configure(shares)
     shares.harness.create_topic("dlq.t", **ENABLED)
@@ -158,7 +158,7 @@ def test_a_letter_that_a_stop_left_unwritten_is_written_after_the_start(shares: 
 
 
 @pytest.mark.parametrize(("level", "topic"), [(1, "dlq.t"), (2, "")])
-def test_without_the_feature_or_a_topic_there_are_no_letters(shares: Shares, level: int, topic: str) -> None:
+def test_without_the_feature_or_a_topic_there_are_no_dead_letters(shares: Shares, level: int, topic: str) -> None:
     configure(shares, **{TOPIC: topic})
     features = shares.harness.broker.registered_features.published
     features.current = features.current._replace(
@@ -174,7 +174,7 @@ def test_without_the_feature_or_a_topic_there_are_no_letters(shares: Shares, lev
     assert letters(shares) == []
 
 
-def test_letters_keep_within_the_limit_of_batches(shares: Shares) -> None:
+def test_dead_letters_stay_within_the_size_limit_of_batches(shares: Shares) -> None:
     configure(shares, **{COPY: "true"})
     shares.harness.create_topic("dlq.t", max_message_bytes="2000", **ENABLED)
     values = [bytes([number]) * 500 for number in range(20)]

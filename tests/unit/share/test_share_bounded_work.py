@@ -1,4 +1,4 @@
-"""Share groups: what no thread that others need does for one of them."""
+"""Tests that shared threads do no long work for a share group."""
 
 from __future__ import annotations
 
@@ -15,9 +15,7 @@ from tests.unit.broker.test_configs import GROUP, alter
 from tests.unit.share.test_share_fetch import ACCEPT, RELEASE, Shares, acquired
 
 
-def test_a_fetch_looks_at_no_batch_beyond_the_records_in_flight(
-    shares: Shares, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fetch_reads_no_batch_after_the_records_in_flight(shares: Shares, monkeypatch: pytest.MonkeyPatch) -> None:
     assert alter(shares.harness, GROUP, "g", ("share.partition.max.record.locks", 0, "100")) == 0
     for _ in range(250):
         shares.produce(b"x")
@@ -35,7 +33,7 @@ def test_a_fetch_looks_at_no_batch_beyond_the_records_in_flight(
     epochs = itertools.count(1)
 
     def next_acquired(*acknowledged: Any) -> Any:
-        # The fetch may have been read before the acknowledgements of its request were durable.
+        # The fetch may be read before the acknowledgements of its request are durable.
         return shares.acquired("a", next(epochs), *acknowledged) or shares.acquired("a", next(epochs))
 
     looked_at.clear()
@@ -45,7 +43,7 @@ def test_a_fetch_looks_at_no_batch_beyond_the_records_in_flight(
 
 
 class HeldWork:
-    """Work for later, until it is run."""
+    """Work for another thread, held until the test runs it."""
 
     def __init__(self) -> None:
         self.held: list[Callable[[], object]] = []
@@ -58,10 +56,10 @@ class HeldWork:
             self.held.pop(0)()
 
     def close(self) -> None:
-        """There is no thread."""
+        """Do nothing, because there is no thread."""
 
 
-def test_a_network_thread_does_not_wait_for_what_a_closed_connection_holds(shares: Shares) -> None:
+def test_a_network_thread_does_not_wait_for_locks_of_a_closed_connection(shares: Shares) -> None:
     """The lock of a partition is held while its log is read."""
     shares.produce(b"0")
     shares.harness.broker.long_work = work = HeldWork()  # type: ignore[assignment]
@@ -81,9 +79,7 @@ def test_a_network_thread_does_not_wait_for_what_a_closed_connection_holds(share
 
 
 @pytest.mark.parametrize("closes_twice", [False, True])
-def test_a_release_that_comes_late_takes_nothing_of_the_member_s_next_session(
-    shares: Shares, closes_twice: bool
-) -> None:
+def test_a_late_release_does_not_affect_the_members_next_session(shares: Shares, closes_twice: bool) -> None:
     shares.produce(b"0")
     broker = shares.harness.broker
     broker.long_work = work = HeldWork()  # type: ignore[assignment]

@@ -1,4 +1,4 @@
-"""An acknowledgement costs the same, however many runs of records are in flight."""
+"""The cost of an acknowledgement is independent of the number of runs of records in flight."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FEW, MANY = 100, 100_000
 
 
 def in_flight(saved: Saved, count: int) -> SharePartition:
-    """Return a partition that the store has, of which a member holds every other record: `count` runs."""
+    """Return a stored partition of which a member holds every other record, so there are `count` runs."""
     limits = Limits(delivery_count=5, record_locks=count)
     partition = SharePartition(0, [StateBatch(at, at, ACKNOWLEDGED, 1) for at in range(1, count, 2)])
     held = partition.acquire(
@@ -30,7 +30,7 @@ def in_flight(saved: Saved, count: int) -> SharePartition:
     )
     assert len(held) == count // 2
     assert len(partition.runs) == count
-    # Each run that was available once is looked at once.
+    # Each run that was available once is checked once.
     assert partition.next_fetch_offset() == count
     commit(saved, partition)
     return partition
@@ -43,7 +43,7 @@ def commit(saved: Saved, partition: SharePartition) -> None:
 
 
 def lines_of(work: Callable[[], object]) -> int:
-    """Count the lines of Python that it takes; of a generator, each of its steps."""
+    """Return the number of executed lines of Python. Each step of a generator counts."""
     count = 0
 
     def on_event(_frame: FrameType, _event: str, _argument: Any) -> Any:
@@ -61,7 +61,7 @@ def lines_of(work: Callable[[], object]) -> int:
 
 
 def costs(count: int) -> tuple[dict[str, int], int]:
-    """Lines for each step of a member and its partition, and rows written."""
+    """Return the lines for each step of a member and its partition, and the written rows."""
     with Saved() as saved:
         partition = in_flight(saved, count)
         limits = Limits(delivery_count=5, record_locks=count)
@@ -104,14 +104,14 @@ def test_an_acknowledgement_costs_the_same_with_100_runs_and_with_100_000() -> N
     assert many_rows == few_rows <= 30
 
 
-def test_a_store_that_cannot_be_written_lets_no_list_of_changes_grow() -> None:
+def test_the_list_of_changes_does_not_grow_while_the_store_cannot_be_written() -> None:
     changes = StateChanges(is_stored=True)
     for at in range(100_000):
         changes.add(at * 7 % 100, at * 7 % 100)
     assert len(changes._ranges) <= 2000
 
 
-def test_states_of_an_older_store_are_taken_over(tmp_path: Path) -> None:
+def test_states_of_an_older_store_are_migrated(tmp_path: Path) -> None:
     path = tmp_path / "klamm.db"
     number = next(at for at, script in enumerate(MIGRATIONS) if "share_state_batches" in script)
     old = sqlite3.connect(path)

@@ -1,4 +1,4 @@
-"""ShareFetch and ShareAcknowledge of a broker: sessions, waiting, locks, and what survives."""
+"""Tests of ShareFetch and ShareAcknowledge: sessions, waiting, locks, and restarts."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ ACCEPT, RELEASE, REJECT, RENEW = 1, 2, 3, 4
 
 
 class Shares:
-    """A broker with one topic and a share group that reads it from the start."""
+    """A broker with one topic, and a share group that reads the topic from its start."""
 
     def __init__(self, path: Path) -> None:
         self.group = "g"
@@ -52,7 +52,7 @@ class Shares:
         assert self.join("a").error_code == 0
 
     def settle(self) -> None:
-        """Let the store confirm what is written, and what follows from that."""
+        """Let the store confirm its writes, and run everything that follows."""
         for _ in range(3):
             self.harness.broker.store.write_and_wait([])
 
@@ -91,7 +91,7 @@ class Shares:
         return self.ask(ShareAcknowledgeRequest(self.group, member, epoch, is_renew_ack=renew, topics=topics), 2)
 
     def offsets(self, group: str = "g") -> dict[int, tuple[int, int]]:
-        """Start offset and lag by partition."""
+        """Return start offset and lag by partition."""
         request = DescribeShareGroupOffsetsRequest([DescribeShareGroupOffsetsRequestGroup(group, None)])
         (described,) = self.ask(request, 1).groups
         return {
@@ -101,7 +101,7 @@ class Shares:
         }
 
     def hold_the_store(self) -> threading.Event:
-        """Nothing is written until the event is set."""
+        """Hold all writes until the event is set."""
         held, goes_on = threading.Event(), threading.Event()
 
         def hold(_error: object) -> None:
@@ -113,7 +113,7 @@ class Shares:
         return goes_on
 
     def saved_partitions(self) -> int:
-        """How many share partitions the store has."""
+        """Return how many share partitions the store has."""
         (row,) = self.harness.broker.store.read("SELECT COUNT(*) FROM share_partitions")
         return int(row[0])
 
@@ -131,7 +131,7 @@ def acquired(response: Any) -> list[tuple[int, int, int]]:
     ]
 
 
-def test_a_member_gets_records_once_and_another_what_was_released(shares: Shares) -> None:
+def test_a_member_gets_records_once_and_another_member_gets_released_ones(shares: Shares) -> None:
     shares.produce(b"0", b"1")
     shares.produce(b"2")
     response = shares.fetch("a", 0)
@@ -160,7 +160,7 @@ def test_a_fetch_waits_for_an_append_and_for_a_release(shares: Shares) -> None:
     assert acquired(late.response) == []
 
 
-def test_locks_end_and_deliveries_are_counted_to_the_limit(shares: Shares) -> None:
+def test_locks_end_and_deliveries_are_limited(shares: Shares) -> None:
     shares.produce(b"0")
     for epoch in range(5):
         assert shares.acquired("a", epoch) == [(0, 0, epoch + 1)]
@@ -186,7 +186,7 @@ def test_a_lock_can_be_extended(shares: Shares) -> None:
     assert answer.error_code == ErrorCode.INVALID_RECORD_STATE
 
 
-def test_sessions_have_epochs(shares: Shares) -> None:
+def test_share_sessions_have_epochs(shares: Shares) -> None:
     assert shares.fetch("a", 1).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
     assert shares.fetch("a", -1).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
     assert shares.fetch("a", 0, (0, 0, [ACCEPT])).error_code == ErrorCode.INVALID_REQUEST
@@ -200,7 +200,7 @@ def test_sessions_have_epochs(shares: Shares) -> None:
     assert shares.fetch("a", 3).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
 
 
-def test_there_are_no_more_sessions_than_the_limit(tmp_path: Path) -> None:
+def test_the_number_of_share_sessions_is_limited(tmp_path: Path) -> None:
     shares = Shares(tmp_path)
     shares.harness.reopen(group_share_max_share_sessions=1)
     assert shares.fetch("a", 0).error_code == 0
@@ -256,7 +256,7 @@ def test_acknowledgements_survive_a_restart(shares: Shares) -> None:
     assert shares.acquired("a", 0) == [(1, 1, 1), (3, 3, 2)]
 
 
-def test_a_log_that_cannot_be_opened_stops_no_start_and_what_was_acknowledged_stays(shares: Shares) -> None:
+def test_acknowledgements_survive_if_a_log_cannot_be_opened_at_the_start(shares: Shares) -> None:
     shares.produce(b"0", b"1", b"2", b"3")
     assert shares.acquired("a", 0) == [(0, 3, 1)]
     shares.acknowledge("a", 1, (0, 0, [ACCEPT]), (2, 2, [REJECT]), (3, 3, [RELEASE]))
@@ -272,10 +272,10 @@ def test_a_log_that_cannot_be_opened_stops_no_start_and_what_was_acknowledged_st
     assert shares.acquired("a", 0) == [(1, 1, 1), (3, 3, 2)]
 
 
-def test_acknowledgements_survive_although_the_group_could_not_be_written(
+def test_acknowledgements_survive_even_if_the_group_could_not_be_written(
     shares: Shares, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A start forgets what groups have read that do not exist."""
+    """A start deletes the read positions of groups that do not exist."""
 
     def fail(statements: Any, *, sync: bool) -> None:
         raise StoreError("disk full")
@@ -296,14 +296,14 @@ def test_acknowledgements_survive_although_the_group_could_not_be_written(
     assert shares.acquired("a", 0) == [(1, 1, 1)]
 
 
-def test_records_at_offsets_that_a_crash_has_freed_are_delivered(shares: Shares) -> None:
+def test_records_at_offsets_that_the_log_lost_in_a_crash_are_delivered(shares: Shares) -> None:
     for value in b"012345":
         shares.produce(bytes([value]))
     assert shares.acquired("a", 0) == [(0, 5, 1)]
     shares.acknowledge("a", 1, (0, 3, [RELEASE]), (4, 5, [ACCEPT]))
     shares.settle()
     shares.harness.broker.close()
-    # A power cut: the log has lost what the store knows to be acknowledged.
+    # A power cut: the log has lost records that the store knows as acknowledged.
     (file,) = (shares.harness.data_dir / "t-0").glob("*.log")
     (shares.harness.data_dir / ".kafka_cleanshutdown").unlink()
     content = file.read_bytes()
@@ -365,7 +365,7 @@ def test_administrators_move_and_delete_offsets_of_empty_groups(shares: Shares) 
     assert shares.ask(ListGroupsRequest([], ["share"]), 5).groups == []
 
 
-def test_an_altered_offset_stays_although_records_are_released_meanwhile(
+def test_an_altered_offset_stays_even_if_records_are_released_meanwhile(
     shares: Shares, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shares.produce(b"0", b"1", b"2")
@@ -387,7 +387,7 @@ def test_an_altered_offset_stays_although_records_are_released_meanwhile(
     assert shares.offsets()[0] == (2, 1)
 
 
-def test_a_group_whose_deletion_is_not_written_stays(shares: Shares) -> None:
+def test_a_group_stays_if_its_deletion_cannot_be_written(shares: Shares) -> None:
     assert shares.join("a", -1).error_code == 0
     store = shares.harness.broker.store
     store.write_and_wait(
@@ -472,7 +472,7 @@ def test_a_fetch_that_waits_ends_when_its_group_is_deleted(shares: Shares) -> No
     assert partition.error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
-def test_a_fetch_that_waits_ends_when_what_its_group_has_read_is_forgotten(shares: Shares) -> None:
+def test_a_fetch_that_waits_ends_when_its_groups_offsets_are_deleted(shares: Shares) -> None:
     waiting = shares.send_fetch("a", 0, wait_ms=10_000)
     assert shares.join("a", -1).error_code == 0
     assert waiting.pending
@@ -482,7 +482,7 @@ def test_a_fetch_that_waits_ends_when_what_its_group_has_read_is_forgotten(share
     assert partition.error_code == 0
 
 
-def test_batches_that_share_their_ends_are_refused_as_acknowledged_already(shares: Shares) -> None:
+def test_overlapping_batches_of_acknowledgements_are_refused(shares: Shares) -> None:
     shares.produce(*[b"v"] * 5)
     assert shares.acquired("a", 0) == [(0, 4, 1)]
     for epoch, (second, code) in enumerate(
@@ -561,7 +561,7 @@ def test_share_groups_can_be_switched_off(shares: Shares) -> None:
     assert shares.fetch("a", 0).error_code == ErrorCode.UNSUPPORTED_VERSION
 
 
-def test_an_acknowledgement_behind_a_write_that_fails_is_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_an_acknowledgement_after_a_failed_write_is_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     shares = Shares(tmp_path)
     shares.produce(b"1")
     shares.produce(b"2")
@@ -586,8 +586,8 @@ def test_an_acknowledgement_behind_a_write_that_fails_is_answered(tmp_path: Path
     shares.harness.broker.close()
 
 
-def test_an_acknowledgement_that_meets_the_deletion_of_its_topic_is_answered(shares: Shares) -> None:
-    """The request has found the partition before it is closed."""
+def test_an_acknowledgement_during_the_deletion_of_its_topic_is_answered(shares: Shares) -> None:
+    """The request has found the partition before the partition is closed."""
     shares.produce(b"0")
     assert shares.acquired("a", 0) == [(0, 0, 1)]
     (live,) = shares.harness.broker.shares.of_group("g")

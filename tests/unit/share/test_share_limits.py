@@ -1,4 +1,4 @@
-"""What share groups keep of partitions has a total and a share for each principal, and goes with them."""
+"""The number of share partitions has a total limit, and a share for each principal."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ def ledger_of(shares: Shares) -> Ledger:
 
 
 def read_by_groups(shares: Shares, groups: int) -> list[int]:
-    """Have so many new groups read both partitions, each in a session that ends at once: the errors of partitions."""
+    """Let this number of new groups read both partitions, each in a session that ends at once.
+
+    Return the partitions' errors.
+    """
     codes: list[int] = []
     topics = [FetchTopic(shares.topic_id, [FetchPartition(0), FetchPartition(1)])]
     for number in range(groups):
@@ -53,14 +56,14 @@ def altered(shares: Shares, group: str) -> Any:
 
 
 def errors(answer: Any) -> list[int]:
-    """The errors of the partitions, after one of all, which there must not be."""
+    """Return the errors of the partitions. There must be no error of the whole request."""
     assert answer.error_code == 0
     return [each.error_code for topic in answer.responses for each in topic.partitions]
 
 
 @pytest.fixture
 def limited(shares: Shares) -> Shares:
-    """Room for about 20 partitions, of which one owner may have half."""
+    """Yield a broker with room for about 20 partitions, of which one owner may have half."""
     shares.harness.reopen(share_partitions_max_bytes=20 * (PARTITION_BYTES + 20))
     return shares
 
@@ -81,8 +84,8 @@ def test_partitions_of_invented_groups_stay_within_the_share(limited: Shares) ->
     assert errors(altered(limited, "honest-too")) == [0, 0]
 
 
-def test_offsets_are_altered_of_as_many_partitions_as_have_room(shares: Shares) -> None:
-    """The others get an error of their own, and those that the group has go on."""
+def test_offsets_are_altered_for_as_many_partitions_as_have_room(shares: Shares) -> None:
+    """The other partitions get their own error. The group's existing partitions continue."""
     shares.harness.reopen(share_partitions_max_bytes=2 * PARTITION_BYTES, state_max_share_per_principal=1.0)
 
     assert errors(altered(shares, "new")) == [0, FULL]
@@ -92,7 +95,7 @@ def test_offsets_are_altered_of_as_many_partitions_as_have_room(shares: Shares) 
     assert [each.start_offset for each in group.topics[0].partitions] == [0, -1]
 
 
-def test_a_restart_counts_them_again_and_the_deletion_of_a_group_ends_it(limited: Shares) -> None:
+def test_partitions_count_after_a_restart_until_their_group_is_deleted(limited: Shares) -> None:
     read_by_groups(limited, GROUPS)
     used = ledger_of(limited).used
     limited.harness.reopen(share_partitions_max_bytes=PARTITION_BYTES)
@@ -113,7 +116,7 @@ def test_runs_in_flight_count_and_acknowledging_them_makes_room(shares: Shares) 
     shares.produce(b"21")
     assert shares.acquired("a", 0, max_records=1) == [(0, 19, 1)]
 
-    # Every other one: the rest is as many runs.
+    # Every other record is acknowledged, so the others become as many runs.
     held = [(number, number, [ACCEPT]) for number in range(1, 20, 2)]
     assert shares.acquired("a", 1, *held) == []
     assert ledger_of(shares).used == PARTITION_BYTES + 1 + RUN_BYTES * (20 - FREE_RUNS) > room

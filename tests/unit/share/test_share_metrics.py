@@ -1,4 +1,4 @@
-"""What is measured of share groups and their partitions."""
+"""Tests of the metrics of share groups and their partitions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.waiting import wait_until
 
 
 def histograms(shares: Shares, name: str) -> dict[tuple[str, ...], HistogramValue]:
-    """What one metric has by the values of its labels."""
+    """Return the values of one metric by its labels."""
     wanted = f"kafka.server:type={name}"
     (family,) = shares.harness.listener.services.metrics.collect(lambda each: each == wanted)
     found = {}
@@ -43,7 +43,7 @@ def test_fetches_are_measured(shares: Shares) -> None:
         assert place in histograms(shares, f"SharePartitionMetrics,name={name}")
 
 
-def test_the_measures_of_a_partition_share_the_time_between_fetches() -> None:
+def test_the_metrics_of_a_partition_divide_the_time_between_fetches() -> None:
     meters = PartitionMeters()
     meters.fetched(0, 10_000_000, ())
     meters.fetched(40_000_000, 50_000_000, ())
@@ -51,7 +51,7 @@ def test_the_measures_of_a_partition_share_the_time_between_fetches() -> None:
     assert (sum(meters.lock_ratio.counts), meters.lock_ratio.total) == (1, 25)
 
 
-def test_a_deleted_group_is_not_measured_any_more(shares: Shares) -> None:
+def test_a_deleted_group_has_no_metrics(shares: Shares) -> None:
     shares.produce(b"0")
     assert shares.acquired("a", 0) == [(0, 0, 1)]
     shares.harness.broker.shares.group_deleted("g")
@@ -59,7 +59,7 @@ def test_a_deleted_group_is_not_measured_any_more(shares: Shares) -> None:
 
 
 def letters(shares: Shares) -> list[float]:
-    """The dead letters of the group: written, batches of them, and those that failed."""
+    """Return the counts of the group's dead letters: written ones, their batches, and failed ones."""
     counts = []
     for part in ("RecordCount", "TotalProduceRequestsPerSec", "FailedProduceRequestsPerSec"):
         wanted = f"kafka.server:type=ShareGroupMetrics,name=DeadLetterQueue{part}"

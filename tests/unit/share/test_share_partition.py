@@ -1,4 +1,4 @@
-"""One partition of a share group: what is acquired, acknowledged, released, lost by time, and kept."""
+"""Tests of one partition of a share group: records are acquired, acknowledged, released, and timed out."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def write(partition: SharePartition) -> None:
 
 
 def durable(partition: SharePartition) -> dict[int, tuple[RecordState, int]]:
-    """What the store has to have of each offset; what members hold is available there."""
+    """Return the required durable state of each offset. Records that members hold count as available there."""
     return {
         offset: (AVAILABLE, run.delivery_count - 1) if run.state is ACQUIRED else (run.state, run.delivery_count)
         for run in partition.runs
@@ -75,7 +75,7 @@ def states(partition: SharePartition) -> list[tuple[int, int, RecordState, int]]
     return [(run.first, run.last, run.state, run.delivery_count) for run in partition.runs]
 
 
-def test_records_are_acquired_once_and_the_start_moves_over_what_is_done() -> None:
+def test_records_are_acquired_once_and_the_start_moves_past_finished_records() -> None:
     partition = SharePartition(5)
     assert acquire(partition, "a", (0, 9), (10, 14)) == [(5, 14, 1)]
     assert partition.next_fetch_offset() == 15
@@ -100,7 +100,7 @@ def test_a_release_is_available_when_it_is_durable() -> None:
     assert partition.next_fetch_offset() == 0
 
 
-def test_a_write_that_fails_gives_the_records_back_to_their_member() -> None:
+def test_after_a_failed_write_the_member_still_holds_its_records() -> None:
     partition = SharePartition(0)
     acquire(partition, "a", (0, 4))
     partition.acknowledge("a", [Acknowledgement(0, 2, [ACCEPT])], 0, LIMITS)
@@ -145,7 +145,7 @@ def test_records_that_a_member_does_not_hold_cannot_be_acknowledged(
     assert states(partition) == before, "all or nothing"
 
 
-def test_acknowledgements_of_what_is_done_are_accepted() -> None:
+def test_acknowledgements_of_finished_records_are_accepted() -> None:
     partition = SharePartition(0)
     acquire(partition, "a", (0, 9))
     assert partition.move_start(6)
@@ -189,7 +189,7 @@ def test_gaps_and_aborted_batches_are_not_delivered() -> None:
         deadline_ns=1,
         limits=LIMITS,
     )
-    # Offsets between batches belong to the one before: the client reports the gap.
+    # Offsets between batches belong to the batch before them, so the client reports them as a gap.
     assert found == [(4, 7, 1), (12, 12, 1)]
     assert partition.start_offset == 4
     acknowledge(partition, "a", (4, 7, [ACCEPT, ACCEPT, GAP, GAP]), (12, 12, [ACCEPT]))
@@ -208,7 +208,7 @@ def test_locks_end_and_can_be_extended() -> None:
     assert partition.next_deadline_ns() == 15
 
 
-def test_a_member_that_goes_gives_back_what_it_holds() -> None:
+def test_records_of_a_leaving_member_are_released() -> None:
     partition = SharePartition(0)
     acquire(partition, "a", (0, 4))
     acquire(partition, "b", (5, 9))
@@ -218,7 +218,7 @@ def test_a_member_that_goes_gives_back_what_it_holds() -> None:
     assert acquire(partition, "b", (0, 4)) == [(0, 4, 2)]
 
 
-def test_a_start_finds_what_was_written() -> None:
+def test_a_start_restores_the_written_state() -> None:
     partition = SharePartition(0)
     acquire(partition, "a", (0, 9))
     acknowledged = [(2, 3, [ACCEPT]), (5, 5, [RELEASE]), (8, 8, [REJECT])]
@@ -240,7 +240,7 @@ def test_a_start_finds_what_was_written() -> None:
     assert (holes.start_offset, states(holes)) == (5, [(5, 6, AVAILABLE, 0), (7, 7, ARCHIVED, 2)])
 
 
-def test_the_log_start_moves_beyond_everything() -> None:
+def test_the_start_of_the_log_may_move_past_all_records_in_flight() -> None:
     partition = SharePartition(0)
     acquire(partition, "a", (0, 9))
     assert partition.move_start(50)
@@ -248,7 +248,7 @@ def test_the_log_start_moves_beyond_everything() -> None:
     assert (partition.start_offset, partition.end_offset, partition.next_fetch_offset()) == (50, 49, 50)
 
 
-def test_a_final_state_stays() -> None:
+def test_a_final_state_does_not_change() -> None:
     assert {state for state in RecordState if not NEXT_STATES[state]} == FINAL_STATES
 
 
@@ -262,10 +262,10 @@ def test_runs_have_no_holes() -> None:
 
 
 class Deliveries(RuleBasedStateMachine):
-    """Members acquire, acknowledge, release and time out; writes succeed, fail, or are cut off by a crash.
+    """Random members acquire, acknowledge, release and time out. Writes succeed, fail, or are lost in a crash.
 
-    A model holds who has each record. No record is held twice, none is delivered after it was acknowledged durably or
-    more often than the limit, and in the end each is delivered until it is done.
+    A model knows who holds each record. No record is held twice, delivered after a durable acknowledgement, or
+    delivered more often than the limit. In the end each record is delivered until it is done.
     """
 
     members = ("a", "b", "c")
@@ -282,7 +282,7 @@ class Deliveries(RuleBasedStateMachine):
         self.now = 0
 
     def batches(self, offset: int) -> list[FetchedBatch]:
-        """The log: batches of four records up to the size."""
+        """Return the batches of the log, of four records each, up to the size."""
         return [FetchedBatch(first, first + 3) for first in range(offset // 4 * 4, self.size, 4)]
 
     @rule(member=st.sampled_from(members), most=st.integers(1, 12), is_strict=st.booleans())
@@ -398,7 +398,7 @@ class Deliveries(RuleBasedStateMachine):
 
     @rule(start=st.integers(1, 4).map(lambda steps: 10 * steps))
     def log_start_moves(self, start: int) -> None:
-        """Retention removes records, also beyond what is in flight."""
+        """Let retention remove records, also beyond those in flight."""
         self.partition.move_start(start)
         self.holders = {record: holder for record, holder in self.holders.items() if record >= start}
 
@@ -427,7 +427,7 @@ class Deliveries(RuleBasedStateMachine):
             assert self.partition.next_fetch_offset() == min(free, default=self.partition.end_offset + 1)
 
     def teardown(self) -> None:
-        """Whatever has happened, one member that accepts everything comes to the end."""
+        """One member that accepts everything must reach the end, whatever has happened."""
         if not hasattr(self, "partition"):
             return
         for update in self.writes:
@@ -449,8 +449,8 @@ TestDeliveries = Deliveries.TestCase
 TestDeliveries.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 
 
-def test_the_start_of_the_next_fetch_is_known() -> None:
-    """At each append every member of the group that waits asks."""
+def test_the_start_of_the_next_fetch_is_found_without_a_search() -> None:
+    """At each append, every waiting member of the group asks for it."""
     count = 2000
     partition = SharePartition(0, [StateBatch(2 * at, 2 * at, ACKNOWLEDGED, 1) for at in range(1, count)])
     limits = Limits(delivery_count=3, record_locks=2 * count - 1)
@@ -464,7 +464,7 @@ def test_the_start_of_the_next_fetch_is_known() -> None:
 
 
 class CountedBatches(list[FetchedBatch]):
-    """Counts how often one is taken."""
+    """Counts how often a batch is read."""
 
     taken = 0
 

@@ -1,4 +1,4 @@
-"""What requests of share groups are refused for, and what they make."""
+"""Tests of requests of share groups that are refused, and of those that create a group."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_group_is_created_at_offsets_of_a_topic_that_exists(shares: Shares) ->
 
 
 @pytest.mark.parametrize("member", ["", "x" * 37])
-def test_an_id_of_a_member_has_up_to_36_characters(shares: Shares, member: str) -> None:
+def test_a_member_id_has_at_most_36_characters(shares: Shares, member: str) -> None:
     assert shares.join(member).error_code == ErrorCode.INVALID_REQUEST
     assert shares.fetch(member, 0).error_code == ErrorCode.INVALID_REQUEST
     assert shares.acknowledge(member, 1).error_code == ErrorCode.INVALID_REQUEST
@@ -53,7 +53,7 @@ def test_a_share_group_has_no_committed_offsets(shares: Shares) -> None:
         assert (group.error_code, found.error_code, found.committed_offset) == (0, 0, -1)
 
 
-def test_a_share_group_takes_no_classic_members(shares: Shares) -> None:
+def test_a_share_group_refuses_classic_members(shares: Shares) -> None:
     for member in ("", "a"):
         protocols = [JoinGroupRequestProtocol("range", b"")]
         request = JoinGroupRequest("g", 30_000, 10_000, member, None, "consumer", protocols)
@@ -62,13 +62,13 @@ def test_a_share_group_takes_no_classic_members(shares: Shares) -> None:
 
 
 @pytest.mark.parametrize("request_of", [AlterShareGroupOffsetsRequest, DeleteShareGroupOffsetsRequest])
-def test_offsets_are_those_of_a_group_with_an_id(shares: Shares, request_of: Any) -> None:
+def test_requests_about_offsets_require_a_group_id(shares: Shares, request_of: Any) -> None:
     assert shares.ask(request_of("", []), 0).error_code == ErrorCode.INVALID_GROUP_ID
 
 
-def test_a_full_group_takes_no_more(shares: Shares) -> None:
+def test_a_full_group_accepts_no_further_member(shares: Shares) -> None:
     shares.harness.reopen(group_share_max_size=1)
     assert shares.join("a").error_code == 0
-    # Also a heartbeat of a member that the group does not know, as in Kafka.
+    # As in Kafka, this includes a heartbeat of an unknown member.
     assert [shares.join("b", epoch).error_code for epoch in (0, 5)] == [ErrorCode.GROUP_MAX_SIZE_REACHED] * 2
     assert shares.join("b", -1).error_code == ErrorCode.UNKNOWN_MEMBER_ID

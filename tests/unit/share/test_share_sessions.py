@@ -1,4 +1,4 @@
-"""The cache of share sessions: its limits, and what one owner may have."""
+"""Tests of the cache of share sessions: its limits, and the share of one owner."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def cache(ended: list[SessionKey]) -> ShareSessionCache:
     return ShareSessionCache(10, 3, ended.append)
 
 
-def test_a_session_begins_only_if_there_is_room_for_its_partitions(cache: ShareSessionCache) -> None:
+def test_a_session_starts_only_if_there_is_room_for_its_partitions(cache: ShareSessionCache) -> None:
     cache.begin(key("a"), "1", partitions(0, 1))
     with pytest.raises(KafkaError) as caught:
         cache.begin(key("b"), "2", partitions(0, 1))
@@ -57,7 +57,7 @@ def test_a_session_that_grows_beyond_the_limit_ends(cache: ShareSessionCache, en
 
 
 def test_one_owner_leaves_sessions_and_partitions_to_others() -> None:
-    """What it has goes on, and may begin again."""
+    """The owner's existing sessions continue, and may start again."""
     cache = ShareSessionCache(20, 1000, lambda _key: None)
 
     def got_one(owner: str, number: int, size: int = 1) -> bool:

@@ -1,4 +1,4 @@
-"""ShareFetch that waits: what an append, the scheduler and a full disk make it do."""
+"""Tests of ShareFetch requests that wait: what an append, the scheduler and a full disk cause."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from tests.waiting import wait_until
 
 
 def wants(shares: Shares, count: int) -> list[FetchTopic]:
-    """All of the topic's partitions."""
+    """Return all partitions of the topic."""
     return [FetchTopic(shares.topic_id, [FetchPartition(index) for index in range(count)])]
 
 
 def reads_of_each(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, threading.Thread]]:
-    """The partitions that are read from now on, each with the thread that does it."""
+    """Return a list of the partitions that are read from now on, with the reading threads."""
     reads: list[tuple[int, threading.Thread]] = []
     fetch = LiveSharePartition.fetch
 
@@ -42,7 +42,7 @@ def reads_of_each(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, threading.
     return reads
 
 
-def test_an_append_looks_at_the_partition_that_it_has_changed(shares: Shares, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_append_reads_only_its_own_partition(shares: Shares, monkeypatch: pytest.MonkeyPatch) -> None:
     waiting = shares.send_fetch("a", 0, wait_ms=500, topics=wants(shares, 2))
     shares.settle()
     looked_at: list[int] = []
@@ -74,7 +74,7 @@ def test_the_scheduler_reads_no_session_of_many_partitions(shares: Shares, monke
 
 
 def test_an_append_reads_no_session_of_many_partitions(shares: Shares, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another member's fetch, which gets nothing of it, goes on waiting."""
+    """The fetch of another member, which gets no records, continues to wait."""
     monkeypatch.setattr("klamm_broker.fetch.reading.READ_AT_ONCE", 1)
     waiting = [shares.send_fetch(member, 0, wait_ms=500, topics=wants(shares, 2)) for member in "ab"]
     shares.settle()
@@ -125,7 +125,7 @@ def test_a_fetch_that_expires_while_an_append_reads_for_it_answers_with_a_readin
 
 
 def test_writes_that_fail_are_tried_again_once_a_second(shares: Shares, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A member waits for records whose lock ends, while the disk is full."""
+    """A member waits for records whose lock ends while the disk is full."""
     shares.produce(b"0", b"1")
     assert shares.acquired("a", 0) == [(0, 1, 1)]
     assert shares.acquired("b", 0) == []
@@ -136,9 +136,9 @@ def test_writes_that_fail_are_tried_again_once_a_second(shares: Shares, monkeypa
         raise StoreError("disk full")
 
     def rounds() -> int:
-        """What comes back to the scheduler or the store at once is tried in each round.
+        """The scheduler or the store repeats failed work in each round.
 
-        A write is tried once with others, and once alone.
+        It tries a write once with others, and once alone.
         """
         for _ in range(20):
             shares.harness.scheduler.run_due()

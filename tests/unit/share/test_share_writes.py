@@ -1,4 +1,4 @@
-"""Each write of a share partition has only what changed, and a start finds what all of it would be."""
+"""Each write of a share partition has only its changes. A start restores the same state as from full writes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KINDS = range(4)
 
 
 class Walk:
-    """Members of one partition, and writes that succeed or fail, drawn at random."""
+    """Random members of one partition. Writes succeed or fail."""
 
     def __init__(self, seed: int, saved: Saved) -> None:
         self._draw = random.Random(seed)
@@ -66,7 +66,7 @@ class Walk:
         self.partition.acknowledge(run.member_id, [Acknowledgement(first, last, kinds)], 0, LIMITS)
 
     def write(self) -> None:
-        """Fail now and then, and meanwhile let more happen."""
+        """Sometimes fail, and let more happen meanwhile."""
         update = self.partition.begin_write()
         wanted = durable(self.partition)
         for work in self._draw.choices((self.fetch, self.acknowledge, self.expire), k=self._draw.randrange(4)):
@@ -90,7 +90,7 @@ class Walk:
         self.partition.move_start(self.partition.start_offset + self._draw.randrange(60))
 
     def restart(self) -> None:
-        """Also of a log that has lost records: then the store has others."""
+        """Restart, also with a log that has lost records. Then the store has others."""
         is_lost = self._draw.random() < 0.5
         self.partition = SharePartition(self._draw.randrange(50)) if is_lost else self._saved.load()
 

@@ -12,7 +12,7 @@ from tests.unit.transactions.transactions_harness import TransactionsHarness
 
 @pytest.fixture
 def harness(tmp_path: Path) -> Iterator[TransactionsHarness]:
-    """A broker with the topics `t` (two partitions) and `u`."""
+    """Yield a broker with the topics `t` (two partitions) and `u`."""
     harness = TransactionsHarness(tmp_path / "data")
     harness.data_dir.mkdir()
     harness.open()

@@ -1,7 +1,7 @@
-"""Transactions in every order of what two producers of one transactional id do, and of what a broker does for them.
+"""Tests of transactions with every order of actions of two producers with one transactional id, and of the broker.
 
 Each write, marker and sync is a step of its own, and a crash may come before each. A state is reached again by the same
-steps, so nothing has to be copied.
+steps, so nothing must be copied.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from klamm import ErrorCode, KafkaError
 from klamm_broker.transactions.ends import ProducerIdAndEpoch
 from tests.unit.transactions.transaction_world import CLIENT_VERSION, TOPIC, Entry, FakeFlusher, FakeLog, World
 
-# The classes of a compiled broker take no queue in place of a thread.
+# The classes of a compiled broker do not accept a queue instead of a thread.
 pytestmark = pytest.mark.interpreted
 
 ID = "x"
@@ -26,10 +26,10 @@ CRASHES = ("kill", "lose_power", "store_fails")
 
 @dataclass(eq=False)
 class Producer:
-    """A client: who it is, if it waits for an answer, and what it may say of its transactions.
+    """A client: its identity, its waiting request, and what it knows about its transactions.
 
-    `written` has the acknowledged values of each transaction, `asked` the ends that it wanted, and `ended` those that
-    were acknowledged.
+    `written` has the acknowledged values of each transaction, `asked` the requested ends, and `ended` the acknowledged
+    ends.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Producer:
 
 
 class Run:
-    """Two producers before one coordinator, after some steps."""
+    """Two producers and one coordinator, after some steps."""
 
     def __init__(self, make_world: type[World]) -> None:
         self.world = make_world(partitions=2)
@@ -50,7 +50,7 @@ class Run:
         self._life = 0
 
     def possible(self, requests: int, crashes: int) -> Iterator[str]:
-        """Yield the names of the next steps, if so many requests and crashes may still come."""
+        """Yield the names of the possible next steps, if this number of requests and crashes may still come."""
         world = self.world
         for name, waiting in (("store", world.store), ("flusher", world.flusher), ("worker", world.worker)):
             if waiting.waiting:
@@ -148,7 +148,7 @@ class Run:
         self.world.coordinator.add_partitions(ID, identity, [(TOPIC, index)], CLIENT_VERSION, added)
 
     def state(self) -> tuple[Any, ...]:
-        """Return what the future depends on, and what the producers know."""
+        """Return everything that determines the future, and what the producers know."""
         clients = tuple(
             (each.identity, each.waits_for, str(each.written), frozenset(each.asked), frozenset(each.ended.items()))
             for each in self.producers
@@ -156,8 +156,9 @@ class Run:
         return self.world.state(), clients, self.newest
 
     def check(self) -> None:
-        """After all steps that are left, transactions are whole, as their producers were answered, and a new producer
-        can go on. The run cannot be used any further.
+        """Run all remaining steps. Check that transactions are whole, and agree with the answers to their producers.
+
+        A new producer must be able to continue. The run cannot be used afterwards.
         """
         self.world.settle()
         another = Producer("n")
@@ -183,7 +184,7 @@ class Run:
 
 
 def explore(requests: int, crashes: int, make_world: type[World] = World) -> int:
-    """Check every state that can be reached with so many requests and crashes; return their number."""
+    """Check every state that can be reached with this number of requests and crashes. Return the number of states."""
 
     def run(steps: Sequence[str]) -> Run:
         made = Run(make_world)
@@ -224,7 +225,7 @@ def test_two_producers_in_every_longer_order() -> None:
 
 
 class ForgetfulFlusher(FakeFlusher):
-    """Says that a log is synced when it is not."""
+    """A flusher that reports a log as synced although it is not."""
 
     def request(self, log: FakeLog, offset: int, on_flushed: Any) -> None:
         self.submit(lambda: on_flushed(None))
@@ -235,10 +236,10 @@ class WithoutSync(World):
 
 
 class WithoutAbort(World):
-    """A start after a power failure that leaves open transactions as they are."""
+    """A coordinator that leaves open transactions unchanged at a start after a power failure."""
 
     def abort_open(self) -> None:
-        """Forget it."""
+        """Do nothing, although the transactions must be aborted."""
 
 
 def test_a_commit_before_its_records_are_synced_is_found() -> None:
@@ -246,6 +247,6 @@ def test_a_commit_before_its_records_are_synced_is_found() -> None:
         explore(requests=3, crashes=1, make_world=WithoutSync)
 
 
-def test_a_transaction_that_goes_on_after_a_power_failure_is_found() -> None:
+def test_a_transaction_that_continues_after_a_power_failure_is_found() -> None:
     with pytest.raises(AssertionError, match="^(lost|a torn transaction): .*lose_power"):
         explore(requests=4, crashes=1, make_world=WithoutAbort)

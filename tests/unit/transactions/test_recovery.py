@@ -1,6 +1,6 @@
-"""A kill in every state: what a start on the files of that moment makes of the transaction.
+"""Tests of a kill in every state: a start on the files of that moment continues or completes the transaction.
 
-A copy of the data directory is what `kill -9` leaves: writes to the page cache and committed rows survive it.
+A copy of the data directory equals the state after `kill -9`: writes to the page cache and committed rows survive.
 """
 
 import errno
@@ -25,7 +25,7 @@ def producer(harness):
 
 @pytest.fixture
 def killed(harness, tmp_path):
-    """Starts a broker on the files of this moment, as if the process had been killed now."""
+    """Return a function that starts a broker on the present files, as if the process had been killed now."""
     started = []
 
     def kill():
@@ -43,7 +43,7 @@ def killed(harness, tmp_path):
 
 
 def take_over(producer, harness):
-    """The same producer, with the broker after the start."""
+    """Return the same producer, connected to the started broker."""
     producer._harness = harness
     return producer
 
@@ -54,7 +54,7 @@ def write_some(producer):
     assert producer.commit_offset("u", 5) == 0
 
 
-def test_empty_transaction_is_usable_after_a_kill(harness, producer, killed):
+def test_an_empty_transaction_is_usable_after_a_kill(harness, producer, killed):
     harness.settle()
     after = killed()
     assert after.state() == "Empty"
@@ -73,14 +73,14 @@ def test_ongoing_transaction_continues_after_a_kill(harness, producer, killed):
     assert (after.values("t"), after.values("u"), after.committed_offset("u")) == ([b"a", b"c"], [b"b"], (0, 5))
 
 
-def test_partitions_that_were_added_one_by_one(harness, producer, killed):
+def test_partitions_that_were_added_one_by_one_survive_a_kill(harness, producer, killed):
     for topic, index in (("t", 0), ("t", 1), ("u", 0)):
         assert producer.add((topic, index)) == [0]
     after = killed()
     take_over(producer, after)
     assert [producer.produce(topic, b"a", version=11).error_code for topic in ("t", "u")] == [0, 0]
     assert producer.end(committed=True) == 0
-    # The next transaction has none of them.
+    # The next transaction has none of these partitions.
     assert producer.add(("t", 1)) == [0]
     again = TransactionsHarness(after.data_dir)
     after.broker.close()
@@ -89,7 +89,7 @@ def test_partitions_that_were_added_one_by_one(harness, producer, killed):
     again.broker.close()
 
 
-def test_ongoing_and_its_producer_is_gone(harness, producer, killed):
+def test_an_ongoing_transaction_without_its_producer_is_aborted(harness, producer, killed):
     write_some(producer)
     after = killed()
     after.advance_ms(80_000)
@@ -151,7 +151,7 @@ def test_complete_transaction_stays_complete_after_a_kill(harness, producer, kil
 
 
 class HeldStore(Store):
-    """Commits nothing while it is held."""
+    """A store that commits nothing while it is held."""
 
     def hold(self):
         self._connection_lock.acquire()
@@ -181,7 +181,7 @@ def pending_in(harness):
 
 
 def test_epoch_fence_and_abort_are_one_write(held, tmp_path):
-    """The fence and the abort are one write; before it the transaction is open, and its producer goes on."""
+    """Before this write the transaction is open, and its producer continues."""
     producer = Producer(held)
     producer.init()
     write_some(producer)
@@ -201,7 +201,7 @@ def test_epoch_fence_and_abort_are_one_write(held, tmp_path):
 
 
 def test_expired_transaction_stays_until_its_removal_is_durable(held, tmp_path):
-    """An id that expires is there until its removal is durable."""
+    """An expired id exists until its removal is durable."""
     producer = Producer(held)
     producer.init()
     held.settle()
@@ -227,11 +227,11 @@ def _init_request():
     return InitProducerIdRequest(ID, 60_000)
 
 
-# What the disk gets
+# Written bytes
 
 
 class CountingStore(Store):
-    """Counts the characters that are written."""
+    """A store that counts the written characters."""
 
     written = 0
 
@@ -245,7 +245,7 @@ class CountingHarness(TransactionsHarness):
         return Broker(settings, make_store=lambda path, sync: CountingStore(path, sync_submitted=sync))
 
 
-def test_a_partition_costs_the_same_however_many_there_are(tmp_path):
+def test_the_cost_of_a_partition_is_independent_of_their_number(tmp_path):
     harness = CountingHarness(tmp_path / "data")
     harness.data_dir.mkdir()
     harness.open()
@@ -266,11 +266,11 @@ def test_a_partition_costs_the_same_however_many_there_are(tmp_path):
     harness.broker.close()
 
 
-# What the disk refuses
+# Failed writes
 
 
 class FailingStore(Store):
-    """Refuses statements of one kind."""
+    """A store that refuses one kind of statement."""
 
     refuses = ""
 
@@ -314,7 +314,7 @@ def test_a_transition_that_cannot_be_written_has_not_happened(failing, state):
 
 
 def commit_without_completion(failing):
-    """Commit a record, where the store refuses the completion."""
+    """Commit a record while the store refuses the completion."""
     producer = Producer(failing)
     producer.init()
     producer.produce("t", b"a")
@@ -372,17 +372,17 @@ def test_a_marker_that_could_not_be_synced_is_synced_later(failing):
     assert failing.latest("t", committed=False) == end_offset
 
 
-def test_an_end_that_fails_is_tried_again_ever_more_rarely(failing, caplog):
+def test_a_failed_end_is_tried_again_with_growing_intervals(failing, caplog):
     commit_without_completion(failing)
     caplog.clear()
     for _ in range(120):
         failing.advance_ms(1000)
         failing.settle()
-    # After 1, 3, 7, 15, 31, 61, 91 seconds.
+    # The attempts follow after 1, 3, 7, 15, 31, 61 and 91 seconds.
     assert sum("cannot be written" in message for message in caplog.messages) == 7
 
 
-# A power cut
+# Power failures
 
 
 class BootHarness(TransactionsHarness):
@@ -434,7 +434,7 @@ def test_transactions_open_at_a_clean_stop_continue_after_a_restart_of_the_machi
 
 
 @pytest.mark.interpreted
-def test_a_commit_whose_records_cannot_be_synced_is_none(machine):
+def test_a_transaction_does_not_commit_if_its_records_cannot_be_synced(machine):
     producer = Producer(machine)
     producer.init()
     producer.produce("t", b"a")

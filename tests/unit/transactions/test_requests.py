@@ -1,4 +1,4 @@
-"""Transactions by request: producers' epochs, partitions, ends, and what readers see."""
+"""Tests of transactional requests: producers' epochs, partitions, ends, and what readers see."""
 
 import pytest
 
@@ -42,7 +42,7 @@ def producer(harness):
 
 
 @pytest.mark.parametrize("damage", [lambda batch: batch[:-1], lambda batch: batch + batch])
-def test_records_that_are_not_one_batch_are_refused_before_their_partition_is_added(harness, producer, damage):
+def test_a_partition_is_not_added_if_its_records_are_not_one_batch(harness, producer, damage):
     batch = records(
         b"v", producer_id=producer.id, producer_epoch=producer.epoch, base_sequence=0, attributes=TRANSACTIONAL
     )
@@ -95,21 +95,21 @@ def test_each_start_of_a_producer_raises_its_epoch(harness, version):
 
 
 @pytest.mark.parametrize("timeout_ms", [0, -1, 900_001])
-def test_timeouts_have_bounds(harness, timeout_ms):
+def test_the_timeout_of_a_transaction_has_bounds(harness, timeout_ms):
     assert Producer(harness, timeout_ms=timeout_ms).init() == E.INVALID_TRANSACTION_TIMEOUT
 
 
-def test_a_producer_goes_on_after_an_error(producer):
+def test_a_producer_continues_after_an_error(producer):
     assert producer.go_on() == 0
     assert producer.epoch == 1
-    # The answer was lost: the same request gets the same epoch.
+    # The answer was lost. The same request gets the same epoch.
     producer.epoch = 0
     assert producer.go_on() == 0
     assert producer.epoch == 1
 
 
 @pytest.mark.parametrize(("version", "error"), [(3, E.INVALID_PRODUCER_EPOCH), (5, E.PRODUCER_FENCED)])
-def test_a_producer_that_was_fenced_does_not_go_on(harness, producer, version, error):
+def test_a_fenced_producer_cannot_continue(harness, producer, version, error):
     Producer(harness).init()
     Producer(harness).init()
     assert producer.go_on(version) == error
@@ -117,20 +117,20 @@ def test_a_producer_that_was_fenced_does_not_go_on(harness, producer, version, e
     assert producer.go_on(version) == error
 
 
-def test_an_open_transaction_is_aborted_first(harness, producer):
+def test_init_producer_id_aborts_an_open_transaction_first(harness, producer):
     producer.produce("t", b"a")
     new = Producer(harness)
     assert new.init() == E.CONCURRENT_TRANSACTIONS
     assert harness.state() == "CompleteAbort"
     assert new.init() == 0
-    # Once for the end, once for the new producer.
+    # One increment is for the end, and one for the new producer.
     assert (new.id, new.epoch) == (producer.id, 2)
     assert producer.produce("t", b"b").error_code == E.INVALID_PRODUCER_EPOCH
     assert producer.end(committed=True) == E.PRODUCER_FENCED
     assert harness.values("t") == []
 
 
-def test_exhausted_epochs_lead_to_another_producer_id(harness, producer):
+def test_after_the_last_epoch_a_producer_gets_another_id(harness, producer):
     transaction = harness.broker.transactions.registry.get(ID)
     transaction.record = transaction.record._replace(producer_epoch=MAX_EPOCH - 1)
     before = producer.id
@@ -163,7 +163,7 @@ def test_only_one_request_at_a_time_is_accepted(harness, producer):
     assert harness.state() == "CompleteCommit"
 
 
-# Commit, abort, and what readers see
+# Commits, aborts and readers
 
 
 @pytest.mark.parametrize("version", range(6))
@@ -188,7 +188,7 @@ def test_a_transaction_commits_or_aborts(harness, producer, version, committed):
     assert harness.partition_data("t", committed=False).aborted_transactions is None
 
 
-def test_a_batch_that_adds_its_partition_is_answered_whatever_it_costs(harness, producer, monkeypatch):
+def test_a_batch_that_adds_its_partition_is_always_answered(harness, producer, monkeypatch):
     harness.create_topic("packed", compression_type="zstd")
     monkeypatch.setattr(Reply, "inline", True, raising=False)
     assert producer.produce("packed", b"v", version=V2).error_code == 0
@@ -213,7 +213,7 @@ def test_a_reader_waits_for_the_marker(harness, producer):
     assert len(bytes(data.records)) > 0
 
 
-def test_a_transaction_holds_up_the_records_behind_it(harness, producer):
+def test_an_open_transaction_hides_the_records_after_it(harness, producer):
     producer.produce("t", b"a")
     harness.produce("t", b"outside")
     assert harness.partition_data("t").last_stable_offset == 0
@@ -222,8 +222,8 @@ def test_a_transaction_holds_up_the_records_behind_it(harness, producer):
     assert harness.values("t") == [b"outside"]
 
 
-def test_nothing_was_written_and_is_aborted(harness, producer):
-    """KIP-890: an end raises the epoch even then."""
+def test_a_transaction_without_records_can_be_aborted(harness, producer):
+    """By KIP-890 an end raises the epoch even then."""
     assert producer.end(committed=False) == 0
     assert (producer.epoch, harness.state()) == (1, "CompleteAbort")
     assert producer.end(committed=True) == E.INVALID_TXN_STATE
@@ -231,7 +231,7 @@ def test_nothing_was_written_and_is_aborted(harness, producer):
     assert producer.end(committed=True, version=4) == E.INVALID_TXN_STATE
 
 
-def test_an_end_that_is_repeated(harness, producer):
+def test_a_repeated_end_gets_the_same_answer(harness, producer):
     producer.produce("t", b"a")
     request = producer.end_request(committed=True)
     first, second = harness.ask(request, 5), harness.ask(request, 5)
@@ -242,7 +242,7 @@ def test_an_end_that_is_repeated(harness, producer):
 
 
 @pytest.mark.parametrize(("version", "error"), [(1, E.INVALID_PRODUCER_EPOCH), (2, E.PRODUCER_FENCED)])
-def test_ends_of_others(harness, producer, version, error):
+def test_a_producer_cannot_end_transactions_of_others(harness, producer, version, error):
     producer.produce("t", b"a")
     producer.epoch += 1
     assert producer.end(committed=True, version=version) == error
@@ -267,7 +267,7 @@ def test_all_partitions_are_added_or_none(harness, producer):
 
 
 @pytest.mark.parametrize(("version", "error"), [(1, E.INVALID_PRODUCER_EPOCH), (3, E.PRODUCER_FENCED)])
-def test_partitions_of_others_are_not_added(producer, version, error):
+def test_a_producer_cannot_add_partitions_to_transactions_of_others(producer, version, error):
     producer.epoch += 1
     assert producer.add(("t", 0), version=version) == [error]
     producer.id += 1
@@ -297,14 +297,14 @@ def test_brokers_add_and_verify_for_many(harness, producer, version):
 @pytest.mark.parametrize(
     ("version", "error"), [(3, E.INVALID_TXN_STATE), (10, E.INVALID_TXN_STATE), (11, E.TRANSACTION_ABORTABLE)]
 )
-def test_a_partition_that_was_not_added(harness, producer, version, error):
+def test_records_for_a_partition_that_was_not_added_are_refused(harness, producer, version, error):
     producer.add(("t", 0))
     assert producer.produce("t", b"a", partition=1, version=version).error_code == error
     assert harness.partition_data("t").high_watermark == 0
 
 
 @pytest.mark.parametrize("version", [BEFORE_V2, V2])
-def test_producers_that_are_not_known(harness, producer, version):
+def test_records_of_unknown_producers_are_refused(harness, producer, version):
     producer.epoch += 1
     assert producer.produce("t", b"a", version=version).error_code == E.INVALID_PRODUCER_EPOCH
     producer.id += 1
@@ -316,7 +316,7 @@ def test_producers_that_are_not_known(harness, producer, version):
 
 
 @pytest.mark.parametrize(("version", "error"), [(BEFORE_V2, E.NOT_ENOUGH_REPLICAS), (V2, E.CONCURRENT_TRANSACTIONS)])
-def test_no_batch_comes_behind_the_decision(harness, producer, version, error):
+def test_no_batch_is_written_after_the_decision(harness, producer, version, error):
     producer.add(("t", 0))
     producer.produce("t", b"a", version=version)
     harness.stick_markers()
@@ -344,13 +344,13 @@ def test_offsets_are_part_of_the_transaction(harness, producer, version, committ
 
 
 @pytest.mark.parametrize(("version", "error"), [(3, E.INVALID_TXN_STATE), (4, E.TRANSACTION_ABORTABLE)])
-def test_a_group_that_was_not_added(producer, version, error):
+def test_offsets_of_a_group_that_was_not_added_are_refused(producer, version, error):
     producer.add(("t", 0))
     assert producer.commit_offset("u", 5, version) == error
 
 
 @pytest.mark.parametrize("is_transactional", [False, True])
-def test_no_offset_stays_of_a_topic_that_is_deleted_while_its_commit_waits(
+def test_no_offset_remains_if_its_topic_is_deleted_while_the_commit_waits(
     harness, producer, is_transactional, monkeypatch
 ):
     groups = harness.broker.groups
@@ -388,13 +388,13 @@ def test_offsets_of_other_topics_groups_and_epochs_are_refused(producer, version
 
 
 @pytest.mark.parametrize(("version", "error"), [(5, E.ILLEGAL_GENERATION), (6, E.GROUP_ID_NOT_FOUND)])
-def test_offsets_of_a_member_of_a_group_that_is_not_there(producer, version, error):
+def test_offsets_of_a_member_of_a_missing_group_are_refused(producer, version, error):
     producer.member = (3, "m")
     assert producer.commit_offset("u", 5, version) == error
 
 
 @pytest.mark.parametrize(("version", "error"), [(5, E.ILLEGAL_GENERATION), (6, E.STALE_MEMBER_EPOCH)])
-def test_offsets_of_a_member_that_has_another_epoch(harness, producer, version, error):
+def test_offsets_of_a_member_with_another_epoch_are_refused(harness, producer, version, error):
     joining = ConsumerGroupHeartbeatRequest(
         GROUP, "m", 0, rebalance_timeout_ms=1000, subscribed_topic_names=["u"], topic_partitions=[]
     )
@@ -407,12 +407,15 @@ def test_offsets_of_a_member_that_has_another_epoch(harness, producer, version, 
 
 
 @pytest.mark.parametrize(("group", "index"), [("", 0), ("g", 3), ("Aa", 12), ("BB", 12), ("polygenelubricants", 0)])
-def test_the_partition_of_a_group_is_javas(group, index):
-    """`String.hashCode`; the last one is the smallest integer, whose absolute value Kafka takes for 0."""
+def test_the_partition_of_a_group_is_the_same_as_in_java(group, index):
+    """Kafka uses Java's `String.hashCode`.
+
+    The last case is the lowest integer, for whose absolute value Kafka uses 0.
+    """
     assert offsets_partition(group) == ("__consumer_offsets", index)
 
 
-# Time
+# Time limits
 
 
 def test_a_transaction_times_out(harness):
@@ -424,7 +427,7 @@ def test_a_transaction_times_out(harness):
     harness.advance_ms(10_000)
     harness.wait_for_state("CompleteAbort")
     assert producer.produce("t", b"b").error_code == E.INVALID_PRODUCER_EPOCH
-    # As in Kafka: the epoch before the abort is that of a retry.
+    # As in Kafka, the epoch before the abort is that of a retry.
     assert producer.end(committed=True) == E.INVALID_TXN_STATE
     assert producer.end(committed=True, version=4) == E.PRODUCER_FENCED
     assert harness.latest("t") == 2
@@ -432,8 +435,8 @@ def test_a_transaction_times_out(harness):
     assert producer.produce("t", b"c").error_code == 0
 
 
-def test_ids_expire(harness, producer):
-    # Days go by, in which the open transaction would time out.
+def test_transactional_ids_expire(harness, producer):
+    # The open transaction would time out within these days.
     never_ms = 2**31 - 1
     harness.reopen(transaction_abort_timed_out_transaction_cleanup_interval_ms=never_ms)
     open_ = Producer(harness, "open", timeout_ms=900_000)
@@ -530,7 +533,7 @@ def test_a_hanging_transaction_is_aborted(harness, producer, version):
     assert harness.values("t") == []
 
 
-def test_markers_that_are_refused(harness, producer):
+def test_invalid_markers_are_refused(harness, producer):
     producer.produce("t", b"a")
     assert marker(harness, producer, index=7) == E.UNKNOWN_TOPIC_OR_PARTITION
     assert marker(harness, producer, "nope") == E.UNKNOWN_TOPIC_OR_PARTITION
@@ -539,7 +542,7 @@ def test_markers_that_are_refused(harness, producer):
     assert harness.ask(WriteTxnMarkersRequest(), 2).markers == []
 
 
-def test_a_marker_of_no_producer_is_not_written(harness, producer):
+def test_a_marker_without_a_producer_is_not_written(harness, producer):
     producer.produce("t", b"a")
     topics = [WritableTxnMarkerTopic("t", [0, 7])]
     wanted = [WritableTxnMarker(*who, False, topics) for who in ((-1, 0), (producer.id, -1), (-1, -1))]
@@ -549,16 +552,16 @@ def test_a_marker_of_no_producer_is_not_written(harness, producer):
     assert harness.broker.topics.get("t").partition(0).log.end_offset == 1
 
 
-def test_marker_commits_offsets(harness, producer):
+def test_a_marker_commits_offsets(harness, producer):
     producer.commit_offset("u", 5)
     assert marker(harness, producer, *offsets_partition("g"), committed=True) == 0
     assert harness.committed_offset("u") == (0, 5)
 
 
-# What goes away
+# Deleted topics
 
 
-def test_a_topic_that_is_deleted_needs_no_marker(harness, producer):
+def test_a_deleted_topic_needs_no_marker(harness, producer):
     producer.produce("t", b"a")
     producer.produce("u", b"a")
     harness.broker.topics.delete(harness.broker.topics.get("u"))

@@ -1,4 +1,4 @@
-"""One transactional id: which transitions there are, and what each does to producer, epochs and partitions."""
+"""Tests of one transactional id: its transitions, and their effect on producer id, epoch and partitions."""
 
 import itertools
 
@@ -33,7 +33,7 @@ def in_state(state, epoch=3, **fields):
 
 
 def attempt(transaction, target):
-    """Prepare a transition by the method that leads there."""
+    """Prepare a transition with its method."""
     if target is EMPTY:
         transaction.begin_epoch(60_000, None, 1)
     elif target is ONGOING:
@@ -54,7 +54,7 @@ def attempt(transaction, target):
 def test_only_the_transitions_of_the_table_are_allowed(source, target):
     transaction = in_state(source)
     if source is PREPARE_EPOCH_FENCE:
-        # It is only ever pending.
+        # This state is always pending.
         transaction = in_state(ONGOING)
         transaction.fence(0)
     if target in NEXT_STATES[source]:
@@ -66,14 +66,14 @@ def test_only_the_transitions_of_the_table_are_allowed(source, target):
 
 
 @pytest.mark.parametrize("target", TransactionState)
-def test_nothing_begins_while_a_transition_is_pending(target):
+def test_no_transition_begins_while_another_is_pending(target):
     transaction = in_state(ONGOING)
     transaction.add(frozenset({("t", 1)}), 0, 1)
     with pytest.raises(IllegalTransitionError):
         attempt(transaction, target)
 
 
-def test_only_what_is_pending_completes():
+def test_only_a_pending_transition_can_complete():
     transaction = in_state(EMPTY)
     record = transaction.add(ONE, 0, 1)
     transaction.give_up()
@@ -86,7 +86,7 @@ def test_only_what_is_pending_completes():
     ("expected", "epoch", "last"),
     [(None, 4, -1), (3, 4, 3), (2, 3, 2)],
 )
-def test_epochs_of_a_producer_that_starts_or_goes_on(expected, epoch, last):
+def test_epochs_of_a_producer_that_starts_or_continues(expected, epoch, last):
     transaction = in_state(EMPTY, last_producer_epoch=2)
     record = transaction.begin_epoch(1000, expected, 5)
     assert (record.producer_epoch, record.last_producer_epoch, record.timeout_ms) == (epoch, last, 1000)
@@ -99,7 +99,7 @@ def test_another_epoch_is_fenced():
     assert caught.value.error_code == ErrorCode.PRODUCER_FENCED
 
 
-def test_exhausted_epochs_need_a_new_producer_id():
+def test_after_the_last_epoch_a_new_producer_id_is_needed():
     transaction = in_state(COMPLETE_COMMIT, MAX_EPOCH - 1)
     with pytest.raises(IllegalTransitionError):
         transaction.begin_epoch(1000, None, 5)
@@ -129,7 +129,7 @@ def test_a_fence_raises_the_epoch_once_until_it_is_written():
 
 
 def test_the_end_raises_the_epoch_of_a_fenced_producer_from_version_2_on():
-    """Once, since KAFKA-19367."""
+    """It is raised once, since KAFKA-19367."""
     transaction = in_state(ONGOING)
     transaction.fence(2)
     record = transaction.end(PREPARE_ABORT, 2, -1, 5)
@@ -145,7 +145,7 @@ def test_the_next_producer_id_takes_over_at_the_completion():
     assert (record.partitions, record.next_producer_id) == (frozenset(), -1)
 
 
-# Ends: the table of Kafka's `TransactionCoordinator`.
+# Ends, by the table of Kafka's `TransactionCoordinator`
 
 FENCED = ErrorCode.PRODUCER_FENCED
 WRONG = ErrorCode.INVALID_TXN_STATE
@@ -185,7 +185,7 @@ def test_another_producer_does_not_end_a_transaction():
     assert outcome(in_state(ONGOING), 8, 3, 2, True) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
-def test_a_pending_transition_comes_first():
+def test_a_request_during_a_pending_transition_must_be_repeated():
     transaction = in_state(ONGOING)
     transaction.add(frozenset({("u", 0)}), 0, 1)
     assert outcome(transaction, 7, 3, 2, True) == BUSY
@@ -198,7 +198,7 @@ def test_retry_with_the_previous_producer_id_is_recognized(state, expected):
 
 
 class Machine(RuleBasedStateMachine):
-    """Random requests and outcomes of writes: no other transitions, and epochs never go back."""
+    """Random requests and outcomes of writes. Only allowed transitions happen, and epochs never decrease."""
 
     def __init__(self):
         super().__init__()

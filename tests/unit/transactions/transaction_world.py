@@ -1,7 +1,7 @@
-"""A transaction coordinator whose every step is taken by hand: writes of the store, markers, syncs, crashes.
+"""A transaction coordinator whose steps a test takes by hand: writes of the store, markers, syncs and crashes.
 
 The coordinator, its registry and its markers are the broker's own. The store is a database in memory that commits one
-write at a time, a log is a list, and what would run on another thread waits in a queue.
+write at a time. A log is a list. Work for other threads waits in a queue.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from klamm_broker.transactions.transaction_registry import TransactionRegistry
 
 TOPIC = "t"
 CLIENT_VERSION = 2
-"""The `transaction.version` of the clients: an end raises the epoch (KIP-890)."""
+"""The `transaction.version` of the clients. With it an end raises the epoch (KIP-890)."""
 
 
 class Entry(NamedTuple):
@@ -44,7 +44,7 @@ class Appended(NamedTuple):
 
 @dataclass(eq=False)
 class FakeLog:
-    """A partition and its log. A power failure leaves the entries that were synced."""
+    """A partition and its log. Synced entries survive a power failure."""
 
     entries: list[Entry] = field(default_factory=list)
     synced: int = 0
@@ -58,7 +58,7 @@ class FakeLog:
         return len(self.entries)
 
     def append(self, entry: Entry) -> Appended:
-        """Append, unless a later epoch of the producer is known."""
+        """Append the entry, unless a later epoch of the producer is known."""
         producer_id, epoch = entry.producer
         if any(one.producer.producer_id == producer_id and one.producer.producer_epoch > epoch for one in self.entries):
             raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH)
@@ -97,7 +97,7 @@ class FakeTopics:
 
 
 class Queue:
-    """Work for another thread, done when a test wants it."""
+    """Work for another thread. A test runs it."""
 
     def __init__(self) -> None:
         self.waiting: deque[Callable[[], None]] = deque()
@@ -125,7 +125,10 @@ def _tables() -> bytes:
 
 
 class FakeStore:
-    """Commits the oldest write at each `step`. A power failure leaves what was synced, and all before it."""
+    """A store that commits the oldest write at each `step`.
+
+    Synced writes, and all before them, survive a power failure.
+    """
 
     def __init__(self, database: bytes) -> None:
         self._connection = sqlite3.connect(":memory:", isolation_level=None)
@@ -167,7 +170,7 @@ class FakeStore:
 
 
 class FakeProducerIds:
-    """Ids that are never given twice, also after a crash."""
+    """Producer ids that are never assigned twice, also after a crash."""
 
     def __init__(self) -> None:
         self.next = 1000
@@ -184,11 +187,11 @@ class NoOffsets:
         return []
 
     def ended(self, producer_id: int, *, committed: bool) -> None:
-        """Have nothing to forget."""
+        """Do nothing, because there are no offsets."""
 
 
 class World:
-    """A node with `partitions` logs, and its coordinator, which is started again after a crash."""
+    """A node with `partitions` logs, and a coordinator that starts again after a crash."""
 
     flusher_class = FakeFlusher
 
@@ -221,23 +224,23 @@ class World:
         self.coordinator.resume()
 
     def abort_open(self) -> None:
-        """Do what a start does after a power failure."""
+        """Abort open transactions, as a start does after a power failure."""
         self.coordinator.abort_open()
 
     def kill(self) -> None:
-        """End the process: what was written stays."""
+        """End the process. Written data stays."""
         self.store = FakeStore(self.store.database)
         self._start(lost_power=False)
 
     def lose_power(self) -> None:
-        """Turn the machine off: what was synced stays."""
+        """Turn the machine off. Synced data stays."""
         self.store = FakeStore(self.store.synced)
         for log in self.logs:
             del log.entries[log.synced :]
         self._start(lost_power=True)
 
     def settle(self) -> None:
-        """Do all work that waits, timers too."""
+        """Do all waiting work, also timers."""
         for _ in range(100):
             if self.store.waiting:
                 self.store.step()
@@ -253,7 +256,7 @@ class World:
         raise AssertionError("it never comes to rest")
 
     def state(self) -> tuple[Any, ...]:
-        """Return what the future depends on."""
+        """Return everything that determines the future."""
         return (
             tuple(self.store.rows()),
             self.store.is_synced,

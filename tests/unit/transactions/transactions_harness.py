@@ -1,4 +1,4 @@
-"""A broker and short ways to ask it about transactions. Answers come from other threads, so they are waited for."""
+"""A broker, and short methods for transactional requests. Answers come from other threads, so the methods wait."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from tests.waiting import wait_until
 ID = "x"
 GROUP = "g"
 BEFORE_V2, V2 = 11, 12
-"""Versions of Produce: the second adds partitions itself."""
+"""Versions of Produce. The second one adds partitions itself."""
 
 
 class Producer:
-    """A transactional producer: the identity that it has, and its sequence numbers by partition."""
+    """A transactional producer with its identity, and its sequence numbers by partition."""
 
     def __init__(self, harness: TransactionsHarness, transactional_id: str = ID, timeout_ms: int = 60_000) -> None:
         self._harness = harness
@@ -41,7 +41,7 @@ class Producer:
         self._sequences: dict[tuple[str, int], int] = {}
 
     def init(self, version: int = 5) -> int:
-        """InitProducerId; the error code."""
+        """Send InitProducerId. Return the error code."""
         request = InitProducerIdRequest(self.transactional_id, self.timeout_ms)
         response = self._harness.ask(request, version)
         if response.error_code == 0:
@@ -49,7 +49,7 @@ class Producer:
         return int(response.error_code)
 
     def go_on(self, version: int = 5) -> int:
-        """InitProducerId with the present identity (KIP-360); the error code."""
+        """Send InitProducerId with the present identity (KIP-360). Return the error code."""
         request = InitProducerIdRequest(self.transactional_id, self.timeout_ms, self.id, self.epoch)
         response = self._harness.ask(request, version)
         if response.error_code == 0:
@@ -62,7 +62,7 @@ class Producer:
             self._sequences = {}
 
     def add(self, *partitions: tuple[str, int], version: int = 3) -> list[int]:
-        """AddPartitionsToTxn; the error codes."""
+        """Send AddPartitionsToTxn. Return the error codes."""
         request = AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=self.transactional_id,
             v3_and_below_producer_id=self.id,
@@ -73,7 +73,7 @@ class Producer:
         return [each.partition_error_code for topic in topics for each in topic.results_by_partition]
 
     def produce(self, topic: str, *values: bytes, partition: int = 0, version: int = V2) -> Any:
-        """Produce one batch; the partition's response."""
+        """Produce one batch. Return the partition's response."""
         key = topic, partition
         sequence = self._sequences.get(key, 0)
         batch = records(
@@ -91,13 +91,13 @@ class Producer:
         return response
 
     def add_offsets(self, group: str = GROUP) -> int:
-        """AddOffsetsToTxn; the error code."""
+        """Send AddOffsetsToTxn. Return the error code."""
         request = AddOffsetsToTxnRequest(self.transactional_id, self.id, self.epoch, group)
         return int(self._harness.ask(request, 3).error_code)
 
     def commit_offset(self, topic: str, offset: int, version: int = 5, group: str = GROUP) -> int:
-        """TxnOffsetCommit; the error code. From version 6 on the topic is named by its id."""
-        # Only a broker in this process is asked for the id: other servers have it not.
+        """Send TxnOffsetCommit. Return the error code. From version 6 on the request names the topic by its id."""
+        # Only a broker in this process returns the id without a request.
         found = self._harness.broker.topics.get(topic) if version >= 6 else None
         topic_id = found.id if found is not None else b"unknown".ljust(16, b".")
         partitions = [TxnOffsetCommitRequestPartition(0, offset)]
@@ -109,7 +109,7 @@ class Producer:
         return EndTxnRequest(self.transactional_id, self.id, self.epoch, committed)
 
     def end(self, *, committed: bool, version: int = 5) -> int:
-        """EndTxn; the error code."""
+        """Send EndTxn. Return the error code."""
         response = self._harness.ask(self.end_request(committed=committed), version)
         if response.error_code == 0 and version >= 5:
             self._is_now(response.producer_id, response.producer_epoch)
@@ -117,23 +117,23 @@ class Producer:
 
 
 class TransactionsHarness(BrokerHarness):
-    """A broker on one data directory; `ask` waits for the answer."""
+    """A broker on one data directory. `ask` waits for the answer."""
 
     def __init__(self, data_dir: Path) -> None:
         super().__init__(data_dir)
         self._stuck: threading.Event | None = None
 
     def ask(self, request: Any, version: int) -> Any:
-        """The response to a request."""
+        """Return the response to a request."""
         return self.answer(self.send(request, version))
 
     def answer(self, reply: Reply) -> Any:
-        """The response that is still to come."""
+        """Return the response that has not yet arrived."""
         wait_until(lambda: not reply.pending)
         return reply.response
 
     def stick_markers(self) -> None:
-        """From now on no marker is written, until `release_markers`."""
+        """Write no marker from now on, until `release_markers`."""
         self._stuck = threading.Event()
         self.broker.transaction_markers._worker.submit(self._stuck.wait)
 
@@ -142,20 +142,20 @@ class TransactionsHarness(BrokerHarness):
         self._stuck.set()
 
     def settle(self) -> None:
-        """Wait until everything that was written by now is durable."""
+        """Wait until all data that was written by now is durable."""
         self.broker.store.write_and_wait([])
 
     def state(self, transactional_id: str = ID) -> str:
-        """The state that DescribeTransactions shows, or an error's number."""
+        """Return the state that DescribeTransactions shows, or the number of an error."""
         (state,) = self.ask(DescribeTransactionsRequest([transactional_id]), 0).transaction_states
         return str(state.transaction_state) if state.error_code == 0 else str(state.error_code)
 
     def wait_for_state(self, state: str) -> None:
-        """Wait for what other threads bring about."""
+        """Wait for a state that other threads cause."""
         wait_until(lambda: self.state() == state)
 
     def partition_data(self, topic: str, offset: int = 0, *, committed: bool = True) -> Any:
-        """What Fetch finds."""
+        """Return the partition's data of a Fetch."""
         response = self.ask(self.fetch_request(topic, offset, committed=committed), 12)
         return response.responses[0].partitions[0]
 
@@ -170,7 +170,7 @@ class TransactionsHarness(BrokerHarness):
         )
 
     def values(self, topic: str) -> list[bytes | None]:
-        """What a consumer with `read_committed` sees."""
+        """Return the values that a consumer with `read_committed` sees."""
         data = self.partition_data(topic)
         aborted = {(each.producer_id, each.first_offset) for each in data.aborted_transactions or ()}
         skipping: set[int] = set()
@@ -188,7 +188,7 @@ class TransactionsHarness(BrokerHarness):
         return found
 
     def latest(self, topic: str, *, committed: bool = True) -> int:
-        """The latest offset by ListOffsets."""
+        """Return the latest offset by ListOffsets."""
         wanted = list_offsets.ListOffsetsPartition(0, timestamp=-1)
         request = list_offsets.ListOffsetsRequest(
             isolation_level=int(committed), topics=[list_offsets.ListOffsetsTopic(topic, [wanted])]
@@ -196,7 +196,7 @@ class TransactionsHarness(BrokerHarness):
         return int(self.ask(request, 7).topics[0].partitions[0].offset)
 
     def committed_offset(self, topic: str, *, stable: bool = True) -> tuple[int, int]:
-        """Error code and offset by OffsetFetch."""
+        """Return error code and offset by OffsetFetch."""
         wanted = [OffsetFetchRequestTopics(topic, partition_indexes=[0])]
         request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(GROUP, topics=wanted)], require_stable=stable)
         (partition,) = self.ask(request, 8).groups[0].topics[0].partitions
