@@ -1,4 +1,4 @@
-"""What the tests of the log share: logs on a temporary directory, batches, and a disk that fails on request."""
+"""Helpers for the tests of the log: logs on a temporary directory, batches, and a disk that can be made to fail."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from klamm_broker.log.partition_log import PartitionLog
 TOPIC_ID = bytes(range(16))
 START_MS = 1_700_000_000_000
 OPENED: list[PartitionLog] = []
-"""The logs that a test has opened; their files are closed at its end."""
+"""The logs that a test has opened. Their files are closed at the end of the test."""
 
 
 class FailingDisk(FileOperations):
-    """File calls that fail on request.
+    """File calls that can be made to fail.
 
-    `free_bytes`: what can still be written before ENOSPC, None for any amount. `failing` names calls that raise EIO.
-    `after_rename` is called after each rename.
+    `free_bytes` is the number of bytes that can be written before ENOSPC; None for any number. `failing` names calls
+    that raise EIO. `after_rename` is called after each rename.
     """
 
     __slots__ = ("after_rename", "failing", "free_bytes", "synced")
@@ -66,7 +66,10 @@ class FailingDisk(FileOperations):
 
 
 class LogPlaybook:
-    """One partition's directory, and the log that is open on it. Configs are topic configs, dots as underscores."""
+    """One partition's directory, and the log that is open on it.
+
+    Configs are topic configs, with underscores for dots.
+    """
 
     def __init__(self, directory: Path, **configs: object) -> None:
         self.directory = directory
@@ -79,7 +82,7 @@ class LogPlaybook:
         self.log = self.open(is_clean=False)
 
     def open(self, *, is_clean: bool, recovery_point: int = 0, log_start_offset: int = 0) -> PartitionLog:
-        """Open the directory as it is."""
+        """Open the directory in its present state."""
         self.log = PartitionLog(
             self.directory,
             "topic",
@@ -94,41 +97,44 @@ class LogPlaybook:
         return self.log
 
     def reopen(self) -> PartitionLog:
-        """Close in good order and open again."""
+        """Close in order and open again."""
         start_offset = self.log.log_start_offset
         self.log.close(self.clock.wall_ms())
         return self.open(is_clean=True, log_start_offset=start_offset)
 
     def crash(self, *, recovery_point: int = 0) -> PartitionLog:
-        """Open again without closing: what was not written to a file is lost."""
+        """Open again without closing. Data that was not written to a file is lost."""
         self.log.close_files()
         return self.open(is_clean=False, recovery_point=recovery_point, log_start_offset=self.log.log_start_offset)
 
     def append(self, *values: bytes | None, key: bytes | None = b"k", **batch: int) -> int:
-        """Append one batch of records with these values; its base offset."""
+        """Append one batch of records with these values. Return its base offset."""
         data = produced(*values, key=key, timestamp_ms=self.clock.wall_ms(), **batch)
         return self.log.append(data, now_ms=self.clock.wall_ms()).base_offset
 
     def append_keyed(self, *pairs: tuple[bytes, bytes | None]) -> int:
-        """Append one batch of keys and values; its base offset."""
+        """Append one batch of keys and values. Return its base offset."""
         records = [Record(timestamp_ms=self.clock.wall_ms(), key=key, value=value) for key, value in pairs]
         return self.log.append(encode_batch(records), now_ms=self.clock.wall_ms()).base_offset
 
     def records(self) -> list[Record]:
-        """Every record, read through the log from its start to its end."""
+        """Return every record, read through the log from its start to its end."""
         return list(read_all(self.log))
 
     def values(self) -> list[bytes | None]:
-        """The values of all records."""
+        """Return the values of all records."""
         return [record.value for record in self.records()]
 
     def files(self) -> set[str]:
-        """Names of the files in the directory."""
+        """Return the names of the files in the directory."""
         return {path.name for path in self.directory.iterdir()}
 
 
 def config(**configs: object) -> LogConfig:
-    """A log's settings; underscores stand for dots. `segment_bytes` may be as small as one likes."""
+    """Return the config of a log.
+
+    Underscores stand for dots. `segment_bytes` may be smaller than in a topic's config.
+    """
     names = {name.replace("_", "."): str(value) for name, value in configs.items()}
     if "segment.bytes" in names:
         names["internal.segment.bytes"] = names.pop("segment.bytes")
@@ -136,12 +142,12 @@ def config(**configs: object) -> LogConfig:
 
 
 def produced(*values: bytes | None, key: bytes | None = b"k", timestamp_ms: int = START_MS, **batch: int) -> bytearray:
-    """A batch as a producer sends it."""
+    """Return a batch as a producer sends it."""
     return encode_batch([Record(timestamp_ms=timestamp_ms, key=key, value=value) for value in values], **batch)
 
 
 def read_all(log: PartitionLog, *, committed_only: bool = False, max_bytes: int = 1 << 20) -> Iterator[Record]:
-    """Every record from the start of the log on, fetched as a consumer does."""
+    """Return every record from the start of the log on, fetched as a consumer does."""
     offset = log.log_start_offset
     while True:
         batches = fetch_batches(log, offset, max_bytes, committed_only=committed_only)
@@ -153,7 +159,7 @@ def read_all(log: PartitionLog, *, committed_only: bool = False, max_bytes: int 
 
 
 def fetch(log: PartitionLog, offset: int, max_bytes: int = 1 << 20, *, committed_only: bool = False) -> list[Record]:
-    """The records of one read, whole batches only."""
+    """Return the records of one read, from whole batches only."""
     batches = fetch_batches(log, offset, max_bytes, committed_only=committed_only)
     return [record for _header, batch in batches for record in decode_records(batch)]
 
@@ -161,7 +167,7 @@ def fetch(log: PartitionLog, offset: int, max_bytes: int = 1 << 20, *, committed
 def fetch_batches(
     log: PartitionLog, offset: int, max_bytes: int = 1 << 20, *, committed_only: bool = False
 ) -> list[tuple[RecordBatchHeader, memoryview]]:
-    """The whole batches of one read."""
+    """Return the whole batches of one read."""
     found = log.read(offset, max_bytes, min_one_message=True, committed_only=committed_only)
     if isinstance(found.records, bytes):
         return []

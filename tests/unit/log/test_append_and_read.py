@@ -1,4 +1,4 @@
-"""What goes in comes out: offsets, limits, timestamps, what a topic's settings refuse."""
+"""Tests of appends and reads: offsets, limits, timestamps, and batches that a topic's settings refuse."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_leader_epoch_is_in_the_batch_and_the_crc_still_right(open_log: OpenLog)
     assert playbook.log.end_offset_for_epoch(7) == (7, 1)
 
 
-def test_read_only_buffer_is_taken_and_left_alone(open_log: OpenLog) -> None:
+def test_a_read_only_buffer_is_appended_and_not_changed(open_log: OpenLog) -> None:
     playbook = open_log()
     playbook.append(b"a")
     batch = bytes(produced(b"b"))
@@ -70,7 +70,7 @@ def test_read_starts_with_the_batch_that_holds_the_offset(open_log: OpenLog) -> 
     assert [record.offset for record in fetch(playbook.log, 3)] == [3]
 
 
-def test_read_at_the_end_gives_nothing(open_log: OpenLog) -> None:
+def test_a_read_at_the_end_returns_nothing(open_log: OpenLog) -> None:
     playbook = open_log()
     playbook.append(b"a")
 
@@ -78,7 +78,7 @@ def test_read_at_the_end_gives_nothing(open_log: OpenLog) -> None:
 
 
 @pytest.mark.parametrize("offset", [-1, 3])
-def test_read_outside_is_out_of_range(open_log: OpenLog, offset: int) -> None:
+def test_a_read_outside_the_log_is_out_of_range(open_log: OpenLog, offset: int) -> None:
     playbook = open_log()
     playbook.append(b"a", b"b")
 
@@ -100,7 +100,7 @@ def test_read_is_cut_at_max_bytes(open_log: OpenLog) -> None:
     assert len(list(iterate_batches(records.read_bytes()))) == 1
 
 
-def test_a_first_batch_that_does_not_fit(open_log: OpenLog) -> None:
+def test_a_first_batch_above_max_bytes_is_returned_whole_or_left_out(open_log: OpenLog) -> None:
     playbook = open_log()
     playbook.append(b"a" * 100)
     playbook.append(b"b" * 100)
@@ -112,7 +112,7 @@ def test_a_first_batch_that_does_not_fit(open_log: OpenLog) -> None:
     assert playbook.log.read(0, 10).records == b""
 
 
-def test_read_does_not_see_what_is_not_published(open_log: OpenLog) -> None:
+def test_a_read_returns_no_unpublished_batches(open_log: OpenLog) -> None:
     playbook = open_log()
     playbook.append(b"a")
     with (playbook.directory / "00000000000000000000.log").open("ab") as file:
@@ -121,7 +121,7 @@ def test_read_does_not_see_what_is_not_published(open_log: OpenLog) -> None:
     assert [record.value for record in fetch(playbook.log, 0)] == [b"a"]
 
 
-def test_region_outlives_roll_retention_and_removal(open_log: OpenLog) -> None:
+def test_a_region_is_readable_after_roll_retention_and_removal(open_log: OpenLog) -> None:
     playbook = open_log(retention_bytes=0, file_delete_delay_ms=0)
     playbook.append(b"a")
     records = playbook.log.read(0, 1000).records
@@ -135,7 +135,7 @@ def test_region_outlives_roll_retention_and_removal(open_log: OpenLog) -> None:
     records.close()
 
 
-def test_closed_region_gives_its_descriptor_back(open_log: OpenLog, tmp_path: Path) -> None:
+def test_a_closed_region_frees_its_descriptor(open_log: OpenLog, tmp_path: Path) -> None:
     playbook = open_log()
     playbook.append(b"a")
     before = open_below(tmp_path)
@@ -163,10 +163,10 @@ def test_many_segments_need_few_descriptors(open_log: OpenLog, tmp_path: Path) -
     assert open_below(tmp_path) <= before + 8
 
 
-# Rolling
+# Rolling segments
 
 
-def test_rolls_when_a_segment_is_full(open_log: OpenLog) -> None:
+def test_a_full_segment_is_rolled(open_log: OpenLog) -> None:
     playbook = open_log(segment_bytes=200)
     for value in (b"a", b"b", b"c", b"d", b"e"):
         playbook.append(value)
@@ -180,7 +180,7 @@ def test_rolls_when_a_segment_is_full(open_log: OpenLog) -> None:
     } <= playbook.files()
 
 
-def test_rolls_when_the_records_time_is_over(open_log: OpenLog) -> None:
+def test_a_segment_is_rolled_when_its_records_time_is_over(open_log: OpenLog) -> None:
     playbook = open_log(segment_ms=1000)
     playbook.append(b"a")
     playbook.clock.advance_ms(1000)
@@ -191,7 +191,7 @@ def test_rolls_when_the_records_time_is_over(open_log: OpenLog) -> None:
     assert [segment.base_offset for segment in playbook.log.segments] == [0, 2]
 
 
-def test_jitter_rolls_earlier(open_log: OpenLog) -> None:
+def test_jitter_makes_a_segment_roll_earlier(open_log: OpenLog) -> None:
     playbook = open_log(segment_ms=1000, segment_jitter_ms=100)
     playbook.append(b"a")
     playbook.log.roll(playbook.clock.wall_ms())
@@ -221,7 +221,7 @@ def test_a_record_without_a_timestamp_does_not_end_a_segment_that_began_with_one
     assert [segment.base_offset for segment in playbook.log.segments] == [0, 3]
 
 
-def test_rolls_when_the_index_is_full(open_log: OpenLog) -> None:
+def test_a_segment_with_a_full_index_is_rolled(open_log: OpenLog) -> None:
     playbook = open_log(index_interval_bytes=0, segment_index_bytes=24)
     for _ in range(6):
         playbook.append(b"a")
@@ -229,7 +229,7 @@ def test_rolls_when_the_index_is_full(open_log: OpenLog) -> None:
     assert [segment.base_offset for segment in playbook.log.segments] == [0, 4]
 
 
-# What a topic refuses
+# Refused batches
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ def test_rolls_when_the_index_is_full(open_log: OpenLog) -> None:
         (produced(b"x", timestamp_ms=START_MS + 3_600_001), ErrorCode.INVALID_TIMESTAMP),
     ],
 )
-def test_bad_batches_change_nothing(open_log: OpenLog, batch: bytes, code: ErrorCode) -> None:
+def test_invalid_batches_change_nothing(open_log: OpenLog, batch: bytes, code: ErrorCode) -> None:
     playbook = open_log(max_message_bytes=1000)
     playbook.append(b"a")
 
@@ -272,7 +272,10 @@ def test_timestamps_that_are_too_old_are_reported_one_by_one(open_log: OpenLog) 
 
 
 def batch_from(base_ms: int, *deltas_ms: int) -> bytearray:
-    """A batch of records with these differences, the first of which is 0, to a base that only its header has."""
+    """Return a batch of records with these timestamps.
+
+    The first has the difference 0 to a base that only its header has.
+    """
     batch = bytes(encode_batch([Record(timestamp_ms=each, key=b"k", value=b"v") for each in deltas_ms]))
     header = read_header(batch)._replace(base_timestamp_ms=base_ms, max_timestamp_ms=START_MS)
     return encode_with_checksum(header, batch[HEADER_BYTES:])
@@ -291,7 +294,7 @@ def batch_from(base_ms: int, *deltas_ms: int) -> bytearray:
 def test_timestamps_before_1970_are_checked_one_by_one(
     open_log: OpenLog, base_ms: int, deltas_ms: tuple[int, ...], refused: list[int]
 ) -> None:
-    """As in Kafka: by default the earliest one that a topic takes is 2^63 - 1 before now."""
+    """As in Kafka: by default the earliest accepted timestamp is 2^63 - 1 before now."""
     playbook = open_log()
     batch = batch_from(base_ms, *deltas_ms)
     if not refused:
@@ -324,7 +327,7 @@ def test_timestamps_beyond_64_bits_are_refused(open_log: OpenLog, configs: dict[
     ("configs", "batch"),
     [(COMPRESSED, TOO_LATE), (COMPACTED, TOO_LATE), (COMPACTED, TOO_EARLY), (COMPACTED, TOO_WIDE)],
 )
-def test_timestamps_beyond_64_bits_are_not_kept_where_the_broker_sets_them(
+def test_timestamps_beyond_64_bits_are_replaced_if_the_broker_sets_them(
     open_log: OpenLog, configs: dict[str, str], batch: bytearray
 ) -> None:
     playbook = open_log(message_timestamp_type="LogAppendTime", **configs)
@@ -333,7 +336,7 @@ def test_timestamps_beyond_64_bits_are_not_kept_where_the_broker_sets_them(
 
 
 @pytest.mark.parametrize("kind", ["CreateTime", "LogAppendTime"])
-def test_a_topic_that_recompresses_takes_no_timestamps_before_1970(open_log: OpenLog, kind: str) -> None:
+def test_a_topic_that_recompresses_refuses_timestamps_before_1970(open_log: OpenLog, kind: str) -> None:
     """As in Kafka. A record without a timestamp has -1."""
     playbook = open_log(message_timestamp_type=kind, compression_type="gzip")
     with pytest.raises(RecordValidationError) as error:
@@ -345,7 +348,7 @@ def test_a_topic_that_recompresses_takes_no_timestamps_before_1970(open_log: Ope
     assert [record.timestamp_ms for record in playbook.records()] == expected
 
 
-def test_compacted_topic_wants_keys(open_log: OpenLog) -> None:
+def test_a_compacted_topic_requires_keys(open_log: OpenLog) -> None:
     playbook = open_log(cleanup_policy="compact")
 
     with pytest.raises(RecordValidationError) as error:
@@ -355,7 +358,7 @@ def test_compacted_topic_wants_keys(open_log: OpenLog) -> None:
     assert playbook.append(b"a") == 0
 
 
-def test_header_that_claims_a_later_timestamp_is_set_right(open_log: OpenLog) -> None:
+def test_a_header_with_a_wrong_maximum_timestamp_is_corrected(open_log: OpenLog) -> None:
     playbook = open_log()
     batch = encode_batch([Record(timestamp_ms=START_MS, value=b"v")], log_append_time_ms=START_MS + 9_999_999)
     batch[22] &= ~LOG_APPEND_TIME
@@ -372,7 +375,7 @@ def _crc(batch: bytearray) -> bytes:
     return batch_checksum(batch).to_bytes(4, "big")
 
 
-def test_log_append_time(open_log: OpenLog) -> None:
+def test_log_append_time_replaces_timestamps(open_log: OpenLog) -> None:
     playbook = open_log(message_timestamp_type="LogAppendTime")
 
     result = playbook.log.append(produced(b"a", b"b", timestamp_ms=5), now_ms=START_MS)
@@ -383,7 +386,7 @@ def test_log_append_time(open_log: OpenLog) -> None:
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_codecs_pass_through(open_log: OpenLog, codec: Codec) -> None:
+def test_batches_keep_their_codec(open_log: OpenLog, codec: Codec) -> None:
     playbook = open_log()
     batch = encode_batch([Record(value=b"v" * 50) for _ in range(20)], codec=codec)
 
@@ -412,7 +415,7 @@ def test_topic_with_its_own_codec_recompresses_batches(open_log: OpenLog) -> Non
     assert playbook.log.append(bytes(batch), now_ms=START_MS).duplicate
 
 
-def test_changed_settings_count_from_the_next_batch(open_log: OpenLog) -> None:
+def test_changed_settings_apply_to_the_next_batch(open_log: OpenLog) -> None:
     playbook = open_log()
     playbook.append(b"x" * 1000)
 

@@ -1,4 +1,4 @@
-"""Where a segment ends, what is due for compaction, and which segments become one, against models on small numbers.
+"""Compares the end of segments, due compactions and merged segments with models on small numbers.
 
 Times, ages and sizes are small, so that examples often lie exactly on a limit.
 """
@@ -44,7 +44,10 @@ def test_a_segment_ends_by_age_or_size(batches: list[tuple[int, int]], segment_m
 
 
 def segment_bases(batches: list[tuple[int, int]], segment_ms: int, most_batches: int) -> list[int]:
-    """Kafka's rule: the age of a segment counts from its first batch's timestamp, or from the clock without one."""
+    """Return the base offsets by Kafka's rule.
+
+    The age of a segment counts from its first batch's timestamp, or from the clock if there is none.
+    """
     bases = [0]
     first_ms = created_ms = now_ms = 0
     for offset, (timestamp_ms, pause_ms) in enumerate(batches):
@@ -66,7 +69,7 @@ def segment_bases(batches: list[tuple[int, int]], segment_ms: int, most_batches:
     now_ms=st.integers(0, 9),
     lags_ms=st.tuples(st.integers(0, 4), st.integers(1, 4)).filter(lambda lags: lags[0] <= lags[1]),
 )
-def test_what_is_dirty(timestamps: list[int], checkpoint: int, now_ms: int, lags_ms: tuple[int, int]) -> None:
+def test_the_dirty_part_of_a_log(timestamps: list[int], checkpoint: int, now_ms: int, lags_ms: tuple[int, int]) -> None:
     min_lag_ms, max_lag_ms = lags_ms
     with tempfile.TemporaryDirectory() as folder:
         playbook = LogPlaybook(
@@ -105,7 +108,7 @@ def test_what_is_dirty(timestamps: list[int], checkpoint: int, now_ms: int, lags
     ),
     max_bytes=st.integers(1, 6),
 )
-def test_groups_are_as_large_as_one_file_and_its_index_can_be(segments: list[tuple[int, int]], max_bytes: int) -> None:
+def test_merged_segments_fit_into_one_file_and_its_index(segments: list[tuple[int, int]], max_bytes: int) -> None:
     bases = list(accumulate((offsets for offsets, _size in segments), initial=0))
     files = OpenFiles(8)
     made = [LogSegment(Path("topic-0"), base, FileOperations(), files) for base in bases]
@@ -123,7 +126,7 @@ def test_groups_are_as_large_as_one_file_and_its_index_can_be(segments: list[tup
     assert not any(fits((*group, after[0])) for group, after in pairwise(groups))
 
 
-def test_a_closed_descriptor_gets_no_further_user(tmp_path: Path) -> None:
+def test_a_closed_descriptor_cannot_be_used_again(tmp_path: Path) -> None:
     operations = FileOperations()
     (tmp_path / "file").touch()
     handle = FileHandle(operations, operations.open(tmp_path / "file", 0))
@@ -142,7 +145,7 @@ def test_a_file_in_use_stays_open(open_log: OpenLog) -> None:
     assert len(playbook.open_files) == 1
 
 
-def test_a_batch_that_was_sent_again_is_due_for_a_sync_as_at_first(open_log: OpenLog) -> None:
+def test_a_repeated_batch_is_due_for_a_sync_like_the_first(open_log: OpenLog) -> None:
     playbook = open_log(flush_messages=3)
     sent = {"producer_id": 7, "producer_epoch": 0}
     for sequence in range(3):

@@ -1,4 +1,4 @@
-"""Compaction: what stays, when tombstones and markers go, what readers and a crash see of it."""
+"""Tests of compaction: kept records, removed tombstones and markers, readers meanwhile, and crashes."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ DAY_MS = 86_400_000
 
 
 def clean(playbook: LogPlaybook, checkpoint: int = 0, *, now_ms: int = START_MS, map_bytes: int = 1 << 20) -> int:
-    """One pass over all but the active segment."""
+    """Run one pass over all segments but the active one."""
     return Cleaner(playbook.context, map_bytes).clean(
         playbook.log, dirty_range(playbook.log, checkpoint, now_ms), now_ms
     )
 
 
 def kept(playbook: LogPlaybook) -> list[tuple[int, bytes | None, bytes | None]]:
-    """Offset, key and value of all records."""
+    """Return offset, key and value of all records."""
     return [(record.offset, record.key, record.value) for record in playbook.records()]
 
 
-def test_empty_batch_of_a_forgotten_producer_is_removed(open_log: OpenLog) -> None:
+def test_an_empty_batch_of_an_expired_producer_is_removed(open_log: OpenLog) -> None:
     playbook = open_log(cleanup_policy="compact")
     Producer(playbook, 7).send(b"a", attributes=0)
     playbook.append_keyed((b"a", b"2"), (b"b", b"1"))
@@ -46,7 +46,7 @@ def test_empty_batch_of_a_forgotten_producer_is_removed(open_log: OpenLog) -> No
     assert kept(playbook) == [(1, b"a", b"2"), (2, b"b", b"1")]
 
 
-def test_last_record_of_each_key_stays(open_log: OpenLog) -> None:
+def test_the_last_record_of_each_key_stays(open_log: OpenLog) -> None:
     playbook = open_log(cleanup_policy="compact")
     playbook.append_keyed((b"a", b"1"), (b"b", b"1"), (b"a", b"2"))
     playbook.append_keyed((b"c", b"1"), (b"b", b"2"))
@@ -57,7 +57,7 @@ def test_last_record_of_each_key_stays(open_log: OpenLog) -> None:
     assert kept(playbook) == [(2, b"a", b"2"), (3, b"c", b"1"), (4, b"b", b"2"), (5, b"a", b"3")]
 
 
-def test_offsets_go_on_and_survive(open_log: OpenLog) -> None:
+def test_offsets_continue_after_compaction_and_a_restart(open_log: OpenLog) -> None:
     playbook = open_log(cleanup_policy="compact")
     for number in range(10):
         playbook.append_keyed((b"a", b"%d" % number))
@@ -73,7 +73,7 @@ def test_offsets_go_on_and_survive(open_log: OpenLog) -> None:
     assert playbook.append_keyed((b"a", b"x")) == 10
 
 
-def test_consumers_get_over_the_gaps(open_log: OpenLog) -> None:
+def test_consumers_read_across_the_gaps(open_log: OpenLog) -> None:
     playbook = open_log(cleanup_policy="compact", index_interval_bytes=0)
     for number in range(40):
         playbook.append_keyed((b"%d" % (number % 7), b"v" * 50))
@@ -92,7 +92,7 @@ def test_consumers_get_over_the_gaps(open_log: OpenLog) -> None:
                 assert expected is None
 
 
-def test_a_reader_never_takes_a_later_file_of_the_same_name(open_log: OpenLog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_never_reads_a_later_file_of_the_same_name(open_log: OpenLog, monkeypatch: pytest.MonkeyPatch) -> None:
     playbook = open_log(cleanup_policy="compact")
     for number in range(4):
         playbook.append_keyed((b"k%d" % number, b"old"))
@@ -106,7 +106,7 @@ def test_a_reader_never_takes_a_later_file_of_the_same_name(open_log: OpenLog, m
         if segment is old:
             monkeypatch.undo()
             clean(playbook)
-            # Its file was deleted, and a segment that was replaced later has left a shorter one of that name.
+            # The file was deleted. A segment that was replaced later has left a shorter file with the same name.
             old.file.path.write_bytes(b"")
         return found
 
@@ -117,7 +117,7 @@ def test_a_reader_never_takes_a_later_file_of_the_same_name(open_log: OpenLog, m
     read.records.close()
 
 
-def test_small_segments_become_one(open_log: OpenLog) -> None:
+def test_small_segments_are_merged(open_log: OpenLog) -> None:
     playbook = open_log(cleanup_policy="compact", segment_bytes=300)
     for number in range(30):
         playbook.append_keyed((b"%d" % (number % 3), b"v" * 50))
@@ -132,7 +132,7 @@ def test_small_segments_become_one(open_log: OpenLog) -> None:
     assert [each[0] for each in kept(playbook)][-1] == 29
 
 
-def test_groups_follow_each_other_and_fit(open_log: OpenLog) -> None:
+def test_merged_segments_are_consecutive_and_fit_into_one_file(open_log: OpenLog) -> None:
     playbook = open_log(segment_bytes=200)
     for _ in range(9):
         playbook.append(b"v" * 40)
@@ -145,7 +145,7 @@ def test_groups_follow_each_other_and_fit(open_log: OpenLog) -> None:
     assert [segment for group in groups for segment in group] == list(segments[:-1])
 
 
-def test_tombstones_go_in_the_second_pass_after_their_time(open_log: OpenLog) -> None:
+def test_tombstones_are_removed_in_the_second_pass_after_their_time(open_log: OpenLog) -> None:
     playbook = open_log(cleanup_policy="compact", delete_retention_ms=1000)
     playbook.append_keyed((b"a", b"1"), (b"b", b"1"))
     playbook.append_keyed((b"a", None))
@@ -165,7 +165,7 @@ def test_tombstones_go_in_the_second_pass_after_their_time(open_log: OpenLog) ->
     assert playbook.crash().end_offset == 4
 
 
-def test_nothing_is_looked_at_twice(open_log: OpenLog) -> None:
+def test_a_pass_reads_no_clean_segments_again(open_log: OpenLog) -> None:
     playbook = open_log(cleanup_policy="compact")
     playbook.append_keyed((b"a", b"1"), (b"a", b"2"))
     playbook.log.roll(START_MS)
@@ -186,7 +186,7 @@ def test_compaction_waits_for_the_dirty_ratio(open_log: OpenLog) -> None:
     assert not dirty_range(playbook.log, 2, START_MS).is_due(playbook.config)
 
 
-def test_a_log_that_waits_too_long_is_compacted_anyway(open_log: OpenLog) -> None:
+def test_a_log_is_compacted_after_the_maximum_lag_at_any_dirty_ratio(open_log: OpenLog) -> None:
     playbook = open_log(cleanup_policy="compact", min_cleanable_dirty_ratio=1, max_compaction_lag_ms=1000)
     playbook.append_keyed((b"a", b"1"))
     playbook.log.roll(START_MS)
@@ -207,7 +207,7 @@ def test_young_records_are_not_compacted(open_log: OpenLog) -> None:
     assert [value for _offset, _key, value in kept(playbook)] == [b"1'", b"2", b"2'"]
 
 
-def test_open_transaction_is_left_alone(open_log: OpenLog) -> None:
+def test_records_of_an_open_transaction_are_not_compacted(open_log: OpenLog) -> None:
     playbook = open_log(cleanup_policy="compact")
     playbook.append_keyed((b"a", b"1"), (b"a", b"2"))
     Producer(playbook, 1).send(b"a")
@@ -217,7 +217,7 @@ def test_open_transaction_is_left_alone(open_log: OpenLog) -> None:
     assert [each[0] for each in kept(playbook)] == [1, 2]
 
 
-def test_an_open_transaction_makes_nothing_due_again(open_log: OpenLog) -> None:
+def test_an_open_transaction_does_not_make_a_compacted_log_due_again(open_log: OpenLog) -> None:
     playbook = open_log(cleanup_policy="compact", min_cleanable_dirty_ratio=0.0, max_compaction_lag_ms=1000)
     playbook.append_keyed((b"a", b"1"), (b"a", b"2"))
     playbook.log.roll(START_MS)
@@ -234,7 +234,7 @@ def test_an_open_transaction_makes_nothing_due_again(open_log: OpenLog) -> None:
     assert not dirty_range(playbook.log, end_offset, late_ms).is_due(playbook.config)
 
 
-def test_map_that_is_full_ends_the_pass_earlier(open_log: OpenLog) -> None:
+def test_a_full_map_ends_the_pass_earlier(open_log: OpenLog) -> None:
     playbook = open_log(cleanup_policy="compact")
     for number in range(20):
         playbook.append_keyed((b"key %d" % (number % 10), b"%d" % number))
@@ -248,7 +248,7 @@ def test_map_that_is_full_ends_the_pass_earlier(open_log: OpenLog) -> None:
     assert [value for _offset, _key, value in kept(playbook)] == [b"%d" % number for number in range(10, 20)]
 
 
-def test_aborted_records_go_and_their_marker_later(open_log: OpenLog) -> None:
+def test_aborted_records_are_removed_before_their_marker(open_log: OpenLog) -> None:
     playbook = open_log(cleanup_policy="compact", delete_retention_ms=1000)
     producer, other = Producer(playbook, 1), Producer(playbook, 2)
     producer.send(b"a", b"b")
@@ -272,7 +272,7 @@ def test_aborted_records_go_and_their_marker_later(open_log: OpenLog) -> None:
 
 
 def control_types(playbook: LogPlaybook) -> list[ControlRecordType]:
-    """The markers that the log has."""
+    """Return the types of the markers in the log."""
     return [
         ControlRecordType(record.key[3]) for record in playbook.records() if record.key and record.key[:2] == b"\0\0"
     ]
@@ -308,7 +308,7 @@ def test_aborted_transaction_of_an_earlier_pass_does_not_affect_later_ones(open_
     assert [offset for offset, key, _value in kept(playbook) if key == b"b"] == [3]
 
 
-def test_bad_batch_keeps_its_segment_as_it_is(open_log: OpenLog) -> None:
+def test_a_segment_with_an_invalid_batch_is_not_changed(open_log: OpenLog) -> None:
     playbook = open_log(cleanup_policy="compact")
     for value in (b"1", b"2", b"3"):
         playbook.append_keyed((b"a", value))
@@ -324,7 +324,7 @@ def test_bad_batch_keeps_its_segment_as_it_is(open_log: OpenLog) -> None:
     assert path.read_bytes() == content
 
 
-def test_producers_go_on_after_compaction_and_replay(open_log: OpenLog) -> None:
+def test_producers_continue_after_compaction_and_replay(open_log: OpenLog) -> None:
     playbook = open_log(cleanup_policy="compact")
     producer = Producer(playbook, 1)
     for _ in range(3):
@@ -343,7 +343,7 @@ def test_producers_go_on_after_compaction_and_replay(open_log: OpenLog) -> None:
     assert producer.send(b"a", attributes=0) == 4
 
 
-def test_failure_leaves_the_log_as_it_was(open_log: OpenLog) -> None:
+def test_a_failed_pass_does_not_change_the_log(open_log: OpenLog) -> None:
     playbook = open_log(cleanup_policy="compact")
     for number in range(5):
         playbook.append_keyed((b"a", b"%d" % number))
@@ -449,7 +449,7 @@ def test_compacted_log_equals_a_dictionary(
     assert playbook.records() == records
 
 
-def test_a_pass_that_is_stopped_leaves_the_log_as_it_was(open_log: OpenLog) -> None:
+def test_a_stopped_pass_does_not_change_the_log(open_log: OpenLog) -> None:
     playbook = open_log(cleanup_policy="compact", segment_bytes=200)
     for number in range(8):
         playbook.append(b"%d" % number * 10)

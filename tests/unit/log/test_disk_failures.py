@@ -1,4 +1,4 @@
-"""A disk that is full or broken: the producer gets an error, no part of a batch is visible, and the log works again."""
+"""Tests of a full or broken disk: producers get errors, no part of a batch is visible, and the log recovers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BATCH_BYTES = len(produced(b"x" * 50))
 
 
 def refused(playbook: LogPlaybook) -> None:
-    """An append fails as the disk does."""
+    """Append a batch whose write fails because of the disk."""
     with pytest.raises(KafkaError) as error:
         playbook.append(b"x" * 50)
     assert error.value.error_code is ErrorCode.KAFKA_STORAGE_ERROR
@@ -41,7 +41,7 @@ def test_full_disk_refuses_batches_and_keeps_the_log(open_log: OpenLog, free_byt
     assert playbook.values() == [b"before", b"after"]
 
 
-def test_short_writes_that_go_on(open_log: OpenLog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_writes_are_continued(open_log: OpenLog, monkeypatch: pytest.MonkeyPatch) -> None:
     playbook = open_log()
     whole = playbook.disk.pwrite
     monkeypatch.setattr(
@@ -65,7 +65,7 @@ def test_tail_that_cannot_be_cut_at_once_is_cut_before_the_next_write(open_log: 
     playbook.disk.failing = set()
     playbook.append(b"y")
 
-    playbook.disk.failing = {"ftruncate"}  # Nothing is left to cut.
+    playbook.disk.failing = {"ftruncate"}  # No bytes are left to cut.
     playbook.append(b"z")
 
     assert playbook.values() == [b"before", b"y", b"z"]
@@ -116,7 +116,7 @@ def test_failed_sync_ends_appending(open_log: OpenLog) -> None:
 
 
 class NoDescriptors:
-    """While it `lasts`, no file can be opened."""
+    """A platform on which no file can be opened while `lasts` is true."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.lasts = True
@@ -130,7 +130,7 @@ class NoDescriptors:
 
 
 @pytest.mark.parametrize("is_cut", [False, True])
-def test_without_a_descriptor_the_sync_waits_and_the_log_lives_on(
+def test_without_a_free_descriptor_the_sync_waits_and_the_log_continues(
     open_log: OpenLog, monkeypatch: pytest.MonkeyPatch, is_cut: bool
 ) -> None:
     playbook = open_log(flush_messages=1)
@@ -227,14 +227,14 @@ def test_full_disk_at_close_is_an_unclean_end(open_log: OpenLog) -> None:
     assert playbook.crash().end_offset == 1
 
 
-def test_closed_log_takes_nothing(open_log: OpenLog) -> None:
+def test_a_closed_log_refuses_appends(open_log: OpenLog) -> None:
     playbook = open_log()
     playbook.log.close(START_MS)
 
     refused(playbook)
 
 
-def test_file_that_is_gone(open_log: OpenLog) -> None:
+def test_a_missing_file_is_reported(open_log: OpenLog) -> None:
     playbook = open_log(segment_bytes=BATCH_BYTES)
     playbook.append(b"x" * 50)
     playbook.append(b"x" * 50)

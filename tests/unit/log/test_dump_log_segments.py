@@ -1,4 +1,4 @@
-"""Kafka's own `DumpLogSegments` reads what the log has written, and finds nothing wrong with it."""
+"""Kafka's own `DumpLogSegments` reads the files of a log and finds no error."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OpenLog = Callable[..., LogPlaybook]
 
 
 def dump(files: list[Path], *options: str) -> str:
-    """What the tool prints."""
+    """Return the output of the tool."""
     names = ",".join(map(str, files))
     command = [
         "java",
@@ -41,7 +41,7 @@ def dump(files: list[Path], *options: str) -> str:
 
 @pytest.fixture
 def busy_log(open_log: OpenLog) -> LogPlaybook:
-    """A log of several segments with all codecs, producers, transactions, tombstones, and a compacted part."""
+    """Return a log of several segments with all codecs, producers, transactions, tombstones, and a compacted part."""
     playbook = open_log(
         segment_bytes=2000, index_interval_bytes=200, cleanup_policy="compact", delete_retention_ms=1000
     )
@@ -66,7 +66,7 @@ def busy_log(open_log: OpenLog) -> LogPlaybook:
     return playbook
 
 
-def test_every_file_is_read_and_found_right(busy_log: LogPlaybook) -> None:
+def test_every_file_is_read_without_errors(busy_log: LogPlaybook) -> None:
     logs = sorted(busy_log.directory.glob("*.log"))
     indexes = [path for kind in ("index", "timeindex", "txnindex") for path in busy_log.directory.glob(f"*.{kind}")]
     snapshots = sorted(busy_log.directory.glob("*.snapshot"))

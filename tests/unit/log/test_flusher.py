@@ -1,4 +1,4 @@
-"""Syncs off the appending thread: at each roll, and for those who wait."""
+"""Tests of syncs on another thread: after each roll, and for waiting requests."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_start_after_a_kill_reads_from_the_recovery_point_on(managed: Managed)
     assert index.read_bytes() == b""
 
 
-def test_one_sync_serves_all_that_wait_for_a_log(managed: Managed) -> None:
+def test_one_sync_serves_all_requests_that_wait_for_a_log(managed: Managed) -> None:
     fill(managed, 2)
     log = managed.log(**SMALL)
     managed.disk.synced.clear()
@@ -90,7 +90,7 @@ def test_a_failed_sync_is_reported_to_its_waiters(managed: Managed) -> None:
 
 
 class Broken:
-    """A log whose sync fails as none should."""
+    """A log whose sync raises an unexpected exception."""
 
     directory = Path("broken-0")
 
@@ -134,7 +134,7 @@ def test_an_index_that_is_not_in_memory_is_synced_too(open_log: OpenLog) -> None
     }
 
 
-def test_the_thread_syncs_while_appends_go_on(managed: Managed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_thread_syncs_while_appends_continue(managed: Managed, monkeypatch: pytest.MonkeyPatch) -> None:
     syncing, release = threading.Event(), threading.Event()
 
     def slow(_disk: FailingDisk, _descriptor: int) -> None:

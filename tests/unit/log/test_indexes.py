@@ -1,4 +1,4 @@
-"""What recovery writes to the files of indexes."""
+"""Tests of the index files that a recovery writes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FIRST, SECOND, OTHER = (AbortedTransaction(number, number, number + 1, number + 
 
 
 class NotedCalls(FileOperations):
-    """Notes what changes a file."""
+    """Records the calls that change a file."""
 
     __slots__ = ("calls",)
 
@@ -43,7 +43,7 @@ class NotedCalls(FileOperations):
 def test_a_rebuilt_index_keeps_the_part_of_its_file_that_is_equal(
     tmp_path: Path, rebuilt: list[AbortedTransaction], calls: list[Any]
 ) -> None:
-    """It was synced, and a power cut must not take it: recovery may not look at this segment again."""
+    """This part was synced. A power cut must not lose it, because recovery may not read this segment again."""
     path = tmp_path / "00000000000000000000.txnindex"
     operations = NotedCalls()
     index = TransactionIndex(path, operations, Lock(), is_new=True)

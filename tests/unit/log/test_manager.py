@@ -1,4 +1,4 @@
-"""One data directory with many logs: locking, checkpoints, deletion, periodic work, restarts."""
+"""Tests of a data directory with many logs: locks, checkpoints, deletion, periodic work, restarts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MAX_BYTES_OF_AN_OPEN_LOG = 2_700
 
 
 class Managed:
-    """A manager on a directory, opened again at will."""
+    """A manager on a directory. It can be opened again."""
 
     def __init__(self, data_dir: Path) -> None:
         self.data_dir = data_dir
@@ -49,7 +49,7 @@ class Managed:
         return self.start()
 
     def kill(self) -> LogManager:
-        """What a kill does: nothing is written any more, and the lock is free."""
+        """Simulate a kill: nothing more is written, and the lock is free."""
         for each in self.manager.logs():
             each.close_files()
         descriptor = self.manager._directory_lock._descriptor
@@ -92,10 +92,10 @@ def test_second_manager_is_refused(managed: Managed) -> None:
 
 
 @pytest.mark.skipif(PLATFORM.name != "linux", reason="the locks of other systems do not keep Kafka out")
-def test_a_second_manager_that_was_refused_leaves_kafka_locked_out(managed: Managed) -> None:
+def test_a_refused_second_manager_does_not_release_the_lock(managed: Managed) -> None:
     with pytest.raises(DataDirectoryLockedError):
         LogManager(managed.data_dir, clock=managed.clock).open()
-    # Locks as Java does, by process.
+    # A lock that belongs to the process, as Java's.
     program = "import fcntl, sys; fcntl.lockf(open(sys.argv[1], 'r+'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
     locking = [sys.executable, "-c", program, str(managed.data_dir / ".lock")]
     refused = subprocess.run(locking, capture_output=True, text=True, timeout=60, check=False)
@@ -104,9 +104,7 @@ def test_a_second_manager_that_was_refused_leaves_kafka_locked_out(managed: Mana
     assert subprocess.run(locking, timeout=60, check=False).returncode == 0
 
 
-def test_a_file_system_without_locks_is_not_taken_for_a_locked_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_system_without_locks_is_reported_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_arguments: object) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 
@@ -191,7 +189,7 @@ def test_directories_that_were_never_opened_stay_unclean(managed: Managed) -> No
     assert managed.manager.is_clean
 
 
-def test_moved_start_outlives_a_kill(managed: Managed) -> None:
+def test_a_start_offset_that_moved_survives_a_kill(managed: Managed) -> None:
     append(managed.log(), b"a", b"b", b"c")
     managed.log().delete_records(2)
 
@@ -201,7 +199,7 @@ def test_moved_start_outlives_a_kill(managed: Managed) -> None:
     assert read_offsets(managed.data_dir / "log-start-offset-checkpoint") == {("topic", 0): 2}
 
 
-def test_checkpoint_keeps_those_not_yet_open(managed: Managed) -> None:
+def test_a_checkpoint_keeps_entries_of_logs_that_are_not_yet_open(managed: Managed) -> None:
     append(managed.log(0), b"a", b"b")
     append(managed.log(1), b"a", b"b")
     managed.log(0).delete_records(1)
@@ -250,7 +248,7 @@ def test_directory_of_another_topic_is_set_aside(managed: Managed) -> None:
     assert stray in managed.names()
 
 
-def test_directory_without_an_id_is_taken(managed: Managed) -> None:
+def test_a_directory_without_an_id_is_adopted(managed: Managed) -> None:
     append(managed.log(), b"a")
     managed.manager.close()
     (managed.data_dir / "topic-0" / "partition.metadata").unlink()
@@ -261,7 +259,7 @@ def test_directory_without_an_id_is_taken(managed: Managed) -> None:
     assert read_partition_metadata(managed.data_dir / "topic-0") == TOPIC_ID
 
 
-def test_damaged_log_is_not_compacted_again_and_again(managed: Managed, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_log_is_compacted_once(managed: Managed, caplog: pytest.LogCaptureFixture) -> None:
     log = managed.log(cleanup_policy="compact", segment_bytes=100)
     for _ in range(4):
         append(log, b"a")
@@ -275,7 +273,7 @@ def test_damaged_log_is_not_compacted_again_and_again(managed: Managed, caplog: 
     assert [record.value for record in fetch(log, 0)] == [b"a"]
 
 
-def test_deleted_partition(managed: Managed) -> None:
+def test_the_directory_of_a_deleted_partition_is_removed_later(managed: Managed) -> None:
     log = managed.log(file_delete_delay_ms=500)
     append(log, b"a")
     records = log.read(0, 100).records
@@ -299,7 +297,7 @@ def test_deleted_partition(managed: Managed) -> None:
     records.close()
 
 
-def test_deleted_and_made_again(managed: Managed) -> None:
+def test_a_deleted_partition_can_be_created_again(managed: Managed) -> None:
     append(managed.log(), b"old")
     managed.log().delete_records(1)
     managed.manager.delete("topic", 0)
@@ -311,7 +309,7 @@ def test_deleted_and_made_again(managed: Managed) -> None:
     assert read_partition_metadata(managed.data_dir / "topic-0") == other_id
 
 
-def test_delete_what_is_not_open_or_not_there(managed: Managed) -> None:
+def test_partitions_that_are_closed_or_missing_can_be_deleted(managed: Managed) -> None:
     append(managed.log(), b"a")
     managed.restart()
 
@@ -332,7 +330,7 @@ def test_deletion_is_finished_by_the_next_start(managed: Managed) -> None:
     assert not [name for name in managed.names() if name.startswith("topic-")]
 
 
-def test_long_topic_names(managed: Managed) -> None:
+def test_partitions_with_long_topic_names_are_deleted(managed: Managed) -> None:
     name = "t" * 249
     managed.log(99999, topic=name)
 
@@ -352,7 +350,7 @@ def test_long_topic_names(managed: Managed) -> None:
     ],
     ids=["flush_due", "delete_old_segments", "checkpoint", "checkpoint_start_offsets", "clean"],
 )
-def test_one_broken_log_does_not_keep_the_others_from_their_work(
+def test_one_broken_log_does_not_affect_the_work_on_others(
     managed: Managed, work: Callable[[LogManager, int], None]
 ) -> None:
     settings: dict[str, object] = {"segment_bytes": 100, "retention_ms": 0, "cleanup_policy": "compact,delete"}
@@ -377,7 +375,7 @@ def test_retention_of_all_logs(managed: Managed) -> None:
     assert [log.log_start_offset for log in managed.manager.logs()] == [1, 1, 1]
 
 
-def test_compaction_goes_on_where_it_was(managed: Managed) -> None:
+def test_compaction_continues_where_it_stopped(managed: Managed) -> None:
     log = managed.log(cleanup_policy="compact", segment_bytes=100)
     for _ in range(4):
         append(log, b"a")
@@ -392,7 +390,7 @@ def test_compaction_goes_on_where_it_was(managed: Managed) -> None:
     assert not managed.manager.compaction.has_cleanable(START_MS)
 
 
-def test_partition_made_again_during_compaction_starts_dirty(managed: Managed) -> None:
+def test_a_partition_recreated_during_compaction_starts_dirty(managed: Managed) -> None:
     log = managed.log(cleanup_policy="compact", segment_bytes=100)
     for _ in range(4):
         append(log, b"a")
@@ -451,7 +449,10 @@ def test_many_partitions_need_few_descriptors(managed: Managed, tmp_path: Path) 
 
 
 def test_an_open_log_takes_little_memory(tmp_path: Path) -> None:
-    """Of each log with one batch: what tracemalloc counts; with what allocators and other parts keep it is 4 KiB."""
+    """This is the memory that tracemalloc counts for a log with one batch.
+
+    With memory of allocators and other parts it is 4 KiB.
+    """
     manager = LogManager(tmp_path, clock=ManualClock(START_MS), operations=UnsyncedFileOperations())
     manager.open()
     batch = produced(*[b"x" * 100] * 10)
@@ -466,7 +467,7 @@ def test_an_open_log_takes_little_memory(tmp_path: Path) -> None:
     found = []
     tracemalloc.start()
     try:
-        # The least of three: a table of the interpreter may have to grow meanwhile.
+        # The test uses the least of three measurements, because a table of the interpreter may grow meanwhile.
         for topic in ("a", "b", "c"):
             gc.collect()
             before = tracemalloc.get_traced_memory()[0]

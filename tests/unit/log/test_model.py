@@ -1,4 +1,4 @@
-"""A log against a list: appends, rolls, reads, truncations, clean and unclean ends with a tail torn anywhere."""
+"""Compares a log with a list: appends, rolls, reads, truncations, restarts, and crashes that cut the tail anywhere."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ VALUES = st.lists(st.binary(max_size=40), min_size=1, max_size=4)
 
 
 class LogMachine(RuleBasedStateMachine):
-    """`batches` is what the log should have: first offset and values of each batch."""
+    """Random operations on a log. `batches` is its expected content: first offset and values of each batch."""
 
     root: Path
 
@@ -139,7 +139,7 @@ class LogMachine(RuleBasedStateMachine):
             self.playbook.log.close_files()
 
 
-def test_log_against_a_list(tmp_path: Path) -> None:
+def test_a_log_equals_a_list(tmp_path: Path) -> None:
     machine = type("Machine", (LogMachine,), {"root": tmp_path})
     case = machine.TestCase
     case.settings = settings(max_examples=150, stateful_step_count=30, suppress_health_check=list(HealthCheck))

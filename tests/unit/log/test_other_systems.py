@@ -1,4 +1,4 @@
-"""A log where open files cannot be renamed, and where names that differ in case are one: Windows, macOS."""
+"""Tests of a log on systems where open files cannot be renamed, or where case in names does not matter."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def managed(tmp_path: Path) -> Iterator[Managed]:
 
 
 def open_paths() -> list[str]:
-    """What this process has open."""
+    """Return the paths of the open files of this process."""
     found = []
     for name in os.listdir("/proc/self/fd"):
         try:
@@ -33,7 +33,7 @@ def open_paths() -> list[str]:
     return found
 
 
-def test_a_topic_is_deleted_where_directories_of_open_files_keep_their_names(
+def test_a_topic_is_deleted_even_if_directories_with_open_files_cannot_be_renamed(
     managed: Managed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(manager, "PLATFORM", replace(PLATFORM, keeps_open_files=False))
@@ -56,7 +56,7 @@ def test_a_topic_is_deleted_where_directories_of_open_files_keep_their_names(
     assert not {"topic-0", "topic-1"} & managed.names()
 
 
-def test_a_topic_does_not_take_the_directory_of_one_whose_name_differs_in_case(
+def test_a_topic_does_not_use_the_directory_of_one_whose_name_differs_in_case(
     managed: Managed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     managed.log().append(produced(b"x"), now_ms=START_MS)

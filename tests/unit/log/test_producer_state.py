@@ -1,4 +1,4 @@
-"""Idempotent producers: repeats, gaps, epochs, sequence numbers that wrap, and what survives."""
+"""Tests of idempotent producers in a log: repeats, gaps, epochs, wrapping sequence numbers, and restarts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LAST_SEQUENCE = 2**31 - 1
 
 
 def send(playbook: LogPlaybook, sequence: int, count: int = 1, *, epoch: int = 0, producer: int = 7) -> AppendResult:
-    """A producer's batch."""
+    """Append a producer's batch."""
     batch = encode_batch(
         [Record(timestamp_ms=START_MS, value=b"v")] * count,
         producer_id=producer,
@@ -28,7 +28,7 @@ def send(playbook: LogPlaybook, sequence: int, count: int = 1, *, epoch: int = 0
 
 
 def refused(playbook: LogPlaybook, sequence: int, count: int = 1, *, epoch: int = 0) -> ErrorCode:
-    """The error for a producer's batch."""
+    """Return the error for a producer's batch."""
     end_offset = playbook.log.end_offset
     with pytest.raises(KafkaError) as error:
         send(playbook, sequence, count, epoch=epoch)
@@ -36,7 +36,7 @@ def refused(playbook: LogPlaybook, sequence: int, count: int = 1, *, epoch: int 
     return error.value.error_code
 
 
-def test_repeat_gets_the_place_of_the_first_time(open_log: OpenLog) -> None:
+def test_a_repeated_batch_gets_the_offset_of_the_first(open_log: OpenLog) -> None:
     playbook = open_log()
     send(playbook, 0, 3)
     send(playbook, 3, 2)
@@ -66,7 +66,7 @@ def test_a_producer_without_an_epoch_continues_anywhere(open_log: OpenLog, epoch
 
 
 @pytest.mark.parametrize(("sequence", "count"), [(1, 1), (3, 1), (0, 1), (1, 2)])
-def test_only_the_next_sequence_number_goes_on(open_log: OpenLog, sequence: int, count: int) -> None:
+def test_only_the_next_sequence_number_is_accepted(open_log: OpenLog, sequence: int, count: int) -> None:
     playbook = open_log()
     send(playbook, 0, 2)
 
@@ -74,18 +74,18 @@ def test_only_the_next_sequence_number_goes_on(open_log: OpenLog, sequence: int,
     assert send(playbook, 2).base_offset == 2
 
 
-def test_unknown_producer_may_start_anywhere(open_log: OpenLog) -> None:
+def test_an_unknown_producer_may_start_with_any_sequence_number(open_log: OpenLog) -> None:
     assert send(open_log(), 42).base_offset == 0
 
 
-def test_producers_do_not_mix(open_log: OpenLog) -> None:
+def test_producers_are_independent(open_log: OpenLog) -> None:
     playbook = open_log()
 
     assert not send(playbook, 0, producer=1).duplicate
     assert not send(playbook, 0, producer=2).duplicate
 
 
-def test_new_epoch_starts_at_zero(open_log: OpenLog) -> None:
+def test_a_new_epoch_starts_with_sequence_number_0(open_log: OpenLog) -> None:
     playbook = open_log()
     send(playbook, 0)
 
@@ -103,7 +103,7 @@ def test_sequence_numbers_wrap_around(open_log: OpenLog) -> None:
     assert playbook.log.active_producers()[0].last_sequence == 2
 
 
-def test_zero_follows_the_last_sequence_number(open_log: OpenLog) -> None:
+def test_sequence_number_0_follows_the_largest(open_log: OpenLog) -> None:
     playbook = open_log()
     send(playbook, LAST_SEQUENCE)
 
@@ -112,7 +112,7 @@ def test_zero_follows_the_last_sequence_number(open_log: OpenLog) -> None:
 
 
 @pytest.mark.parametrize("how", ["reopen", "crash"])
-def test_producers_survive(open_log: OpenLog, how: str) -> None:
+def test_producers_survive_a_restart(open_log: OpenLog, how: str) -> None:
     playbook = open_log(segment_bytes=300)
     for sequence in range(10):
         send(playbook, sequence)
@@ -124,7 +124,7 @@ def test_producers_survive(open_log: OpenLog, how: str) -> None:
     assert send(playbook, 10).base_offset == 10
 
 
-def test_clean_reopening_reads_the_snapshot_alone(open_log: OpenLog) -> None:
+def test_a_clean_restart_reads_only_the_snapshot(open_log: OpenLog) -> None:
     playbook = open_log()
     send(playbook, 0, 3)
     playbook.reopen()
@@ -140,7 +140,7 @@ def test_snapshot_remembers_a_batch_at_offset_zero(open_log: OpenLog) -> None:
     assert send(playbook, 0).duplicate
 
 
-def test_a_repeat_is_not_flushed_before_it_is_due(open_log: OpenLog) -> None:
+def test_a_repeated_batch_causes_no_early_flush(open_log: OpenLog) -> None:
     playbook = open_log(flush_messages=2)
     send(playbook, 0)
     assert send(playbook, 0).duplicate
@@ -160,7 +160,7 @@ def test_damaged_snapshot_is_replaced_by_a_replay(open_log: OpenLog) -> None:
     assert "00000000000000000003.snapshot" not in playbook.files()
 
 
-def test_truncation_takes_producers_back(open_log: OpenLog) -> None:
+def test_truncation_restores_the_earlier_state_of_producers(open_log: OpenLog) -> None:
     playbook = open_log(segment_bytes=150)
     for sequence in range(6):
         send(playbook, sequence)
@@ -171,7 +171,7 @@ def test_truncation_takes_producers_back(open_log: OpenLog) -> None:
     assert send(playbook, 3).base_offset == 3
 
 
-def test_idle_producers_are_forgotten(open_log: OpenLog) -> None:
+def test_idle_producers_expire(open_log: OpenLog) -> None:
     playbook = open_log()
     send(playbook, 0)
 
@@ -181,7 +181,7 @@ def test_idle_producers_are_forgotten(open_log: OpenLog) -> None:
     assert not playbook.log.active_producers()
 
 
-def test_repeat_is_known_after_a_failed_write(open_log: OpenLog) -> None:
+def test_a_repeated_batch_is_recognized_after_a_failed_write(open_log: OpenLog) -> None:
     playbook = open_log()
     send(playbook, 0)
     playbook.disk.free_bytes = 10

@@ -1,4 +1,4 @@
-"""The limit for the producers that all logs remember together."""
+"""Tests of the limit for the producers that all logs remember together."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tests.unit.log.playbook import START_MS, TOPIC_ID, config
 
 LIMIT: Final = 160
 FIRST: Final = 10_000
-"""The producer id with which inventing begins."""
+"""The first id of the invented producers."""
 
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[[], LogManager]]:
-    """Opens the directory, after a clean end or a kill of the manager before."""
+    """Return a function that opens the directory, after a clean stop or a kill of the earlier manager."""
     started: list[LogManager] = []
 
     def open_it(*, killed: bool = False) -> LogManager:
@@ -54,7 +54,7 @@ def count(log: PartitionLog) -> int:
 
 
 def send(log: PartitionLog, producer: int, sequence: int = 0, attributes: int = 0, age_ms: int = 0) -> None:
-    """One batch, whose timestamp is as old as its producer says."""
+    """Append one batch with a timestamp of the age that its producer states."""
     batch = encode_batch(
         [Record(timestamp_ms=START_MS - age_ms, value=b"v")],
         producer_id=producer,
@@ -66,7 +66,7 @@ def send(log: PartitionLog, producer: int, sequence: int = 0, attributes: int = 
 
 
 def invent(manager: LogManager, log: PartitionLog, number: int, attributes: int = 0) -> None:
-    """Write with so many producers of which none has written before."""
+    """Append batches of this number of new producers."""
     first = max(FIRST, manager.producers.highest_id + 1)
     for producer in range(first, first + number):
         send(log, producer, attributes=attributes)
@@ -74,7 +74,7 @@ def invent(manager: LogManager, log: PartitionLog, number: int, attributes: int 
 
 
 def test_invented_producers_stay_within_the_limit(start: Callable[..., LogManager]) -> None:
-    """Those that write stay, whatever their timestamps say; one that was forgotten is as one that has expired."""
+    """Active producers stay, whatever their timestamps say. A producer that was dropped counts as expired."""
     manager = start()
     log = opened(manager)
     send(log, 1)
@@ -93,8 +93,8 @@ def test_invented_producers_stay_within_the_limit(start: Callable[..., LogManage
     assert log.knows_producer(1)
 
 
-def test_other_logs_lose_nothing(start: Callable[..., LogManager]) -> None:
-    """They have fewer than the log in which producers are invented."""
+def test_other_logs_keep_their_producers(start: Callable[..., LogManager]) -> None:
+    """They have fewer producers than the log in which producers are invented."""
     manager = start()
     honest, attacked = opened(manager, 0), opened(manager, 1)
     for producer in range(40):
@@ -106,8 +106,8 @@ def test_other_logs_lose_nothing(start: Callable[..., LogManager]) -> None:
     assert count(honest) == 40
 
 
-def test_producers_in_transactions_stay(start: Callable[..., LogManager]) -> None:
-    """The others keep at least a half of their even part, also where those in transactions take more than the total."""
+def test_producers_in_transactions_are_kept(start: Callable[..., LogManager]) -> None:
+    """Other producers keep at least half of their equal share, even if producers in transactions exceed the total."""
     manager = start()
     honest, attacked = opened(manager, 0), opened(manager, 1)
     for producer in range(LIMIT // 4):
@@ -126,7 +126,7 @@ def test_producers_in_transactions_stay(start: Callable[..., LogManager]) -> Non
 
 @pytest.mark.parametrize("killed", [False, True])
 def test_the_limit_holds_after_a_restart(start: Callable[..., LogManager], tmp_path: Path, killed: bool) -> None:
-    """Also where the records of more producers are read again, and in snapshots."""
+    """This also holds if records of more producers are replayed, and for snapshots."""
     manager = start()
     for partition in range(4):
         invent(manager, opened(manager, partition, segment_bytes=10_000), LIMIT)
@@ -141,8 +141,8 @@ def test_the_limit_holds_after_a_restart(start: Callable[..., LogManager], tmp_p
         assert manager.producers.used <= LIMIT
 
 
-def test_a_log_alone_holds_the_limit_while_it_is_read(start: Callable[..., LogManager], tmp_path: Path) -> None:
-    """Before anything else can look at it: no snapshot is there, and each record is of another producer."""
+def test_a_single_log_obeys_the_limit_while_it_is_read(start: Callable[..., LogManager], tmp_path: Path) -> None:
+    """There is no snapshot, and each record has another producer. The limit applies before any other log is read."""
     manager = start()
     invent(manager, opened(manager), 5 * LIMIT)
     manager = start(killed=True)

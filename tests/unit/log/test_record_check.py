@@ -1,4 +1,4 @@
-"""Batches whose records no consumer could read are refused, sound ones are not."""
+"""Tests that batches with unreadable records are refused, and valid ones accepted."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CODECS = list(Codec)
 
 
 def with_header(batch: bytes | bytearray, **fields: int) -> bytearray:
-    """The batch with other fields in its header, and a right CRC."""
+    """Return the batch with other header fields, and a correct CRC."""
     changed = bytearray(batch)
     if "records_count" in fields:
         struct.pack_into(">i", changed, 57, fields["records_count"])
@@ -52,9 +52,12 @@ def check(batch: bytes | bytearray, max_bytes: int = record_check.MAX_UNCOMPRESS
 @pytest.mark.parametrize("codec", list(CODECS))
 @pytest.mark.parametrize("larger", [0, 1])
 def test_a_record_of_a_compressed_batch_has_a_limit(codec: Codec, larger: int) -> None:
-    """As in Kafka: decompressed, without the bytes of its length; records that come uncompressed have none."""
+    """As in Kafka, the limit counts decompressed bytes without the length field.
+
+    Uncompressed records have no such limit.
+    """
     sizes = [30, 300, 3000 + larger, 40]
-    # Before and behind the value: attributes, timestamp, delta, no key, length of the value, number of headers.
+    # The bytes around the value: attributes, timestamp, delta, no key, length of the value, number of headers.
     records = [Record(-1, START_MS, None, bytes(size)) for size in sizes]
     batch = encode_batch(records, codec=codec)
     limit = 3000 + len(b"atdkvvh")
@@ -81,18 +84,18 @@ RECORDS = st.lists(
 
 
 @given(RECORDS, st.sampled_from(CODECS))
-def test_encoded_batches_are_sound(records: list[Record], codec: Codec) -> None:
+def test_encoded_batches_are_valid(records: list[Record], codec: Codec) -> None:
     assert check(encode_batch(records, codec=codec)) is None
 
 
-def test_timestamps_on_both_sides_of_a_byte_are_sound() -> None:
-    """A difference of -64 ms is the largest number that one byte holds."""
+def test_timestamps_of_one_and_two_bytes_are_valid() -> None:
+    """-64 ms is the lowest difference that fits into one byte."""
     steps_ms = (0, 63, -64, 64, -65, 2**40, -(2**40))
     assert check(encode_batch([Record(timestamp_ms=START_MS + step_ms) for step_ms in steps_ms])) is None
 
 
 @pytest.mark.parametrize("count", [1, 63, 64, 65, 66, 67, 100, 500])
-def test_records_of_many_lengths_are_sound(count: int) -> None:
+def test_records_of_many_lengths_are_valid(count: int) -> None:
     """From the 65th record on, an offset delta has two bytes."""
     drawn = random.Random(count)
     for _ in range(100):
@@ -103,8 +106,8 @@ def test_records_of_many_lengths_are_sound(count: int) -> None:
 @pytest.mark.interpreted
 @pytest.mark.parametrize("count", [1, 63, 64, 65, 8192, 8193])
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
-def test_each_batch_is_walked_whatever_came_before(count: int, codec: Codec, monkeypatch: pytest.MonkeyPatch) -> None:
-    """There is one way to check records: no shape has a way of its own, and none is remembered."""
+def test_each_batch_is_checked_whatever_came_before(count: int, codec: Codec, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is only one way to check records, and no result is kept."""
     batch = encode_batch([Record(timestamp_ms=START_MS, value=b"x" * 60) for _ in range(count)], codec=codec)
     walked = []
 
@@ -119,8 +122,8 @@ def test_each_batch_is_walked_whatever_came_before(count: int, codec: Codec, mon
 
 
 @given(RECORDS, st.data())
-def test_a_changed_byte_is_refused_by_all_or_by_none(records: list[Record], data: st.DataObject) -> None:
-    """What passes can be decoded, with the offsets that the header says."""
+def test_all_readers_agree_on_a_batch_with_a_changed_byte(records: list[Record], data: st.DataObject) -> None:
+    """A batch that passes can be decoded, and has the offsets of its header."""
     batch = encode_batch(records)
     position = data.draw(st.integers(HEADER_BYTES, len(batch) - 1))
     batch[position] = data.draw(st.integers(0, 255))
@@ -130,12 +133,12 @@ def test_a_changed_byte_is_refused_by_all_or_by_none(records: list[Record], data
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("count", [1, 2, 4, 5, 1000, 2**31 - 1])
-def test_a_count_that_lies(codec: Codec, count: int) -> None:
+def test_a_wrong_count_of_records_is_refused(codec: Codec, count: int) -> None:
     batch = with_header(encode_batch([Record(value=b"x" * 30)] * 3, codec=codec), records_count=count)
     assert check(batch) is ErrorCode.INVALID_RECORD
 
 
-def test_a_count_that_lies_is_found_without_a_look_at_the_records() -> None:
+def test_a_wrong_count_is_found_without_reading_the_records() -> None:
     batch = with_header(encode_batch([Record(value=b"x")]), records_count=100_000)
     with pytest.raises(KafkaError):
         check_count(read_header(batch))
@@ -156,18 +159,18 @@ def test_a_count_that_lies_is_found_without_a_look_at_the_records() -> None:
         b"\x0c\x00\x00\x00\x01\x01\x02",
         b"\xff\xff\xff\xff\xff\xff\xff\xff\xff",
         b"\x1e\x00" + b"\x80" * 11 + b"\x00\x00\x01\x01\x00",
-        b"\x8e\x01\x00\x00\x00\x01\x81\x01" + b"x" * 64 + b"\x00",  # a value of -65 bytes
+        b"\x8e\x01\x00\x00\x00\x01\x81\x01" + b"x" * 64 + b"\x00",  # A value with the length -65.
     ],
     ids=lambda body: body.hex(),
 )
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
-def test_bodies_that_are_no_records(codec: Codec, body: bytes) -> None:
+def test_bodies_that_are_no_records_are_refused(codec: Codec, body: bytes) -> None:
     batch = with_body(encode_batch([Record(value=b"x")], codec=codec), compress(codec, body))
     assert check(batch) is ErrorCode.INVALID_RECORD
 
 
 @pytest.mark.parametrize("codec", CODECS[1:])
-def test_garbage_in_place_of_what_was_compressed(codec: Codec) -> None:
+def test_garbage_instead_of_compressed_data_is_refused(codec: Codec) -> None:
     batch = with_body(encode_batch([Record(value=b"x" * 99)], codec=codec), b"garbage" * 9)
     assert check(batch) is ErrorCode.CORRUPT_MESSAGE
     with pytest.raises(UnpacksToMoreError):
@@ -180,14 +183,14 @@ def test_compression_bomb_is_refused() -> None:
     assert check(with_body(encode_batch([Record(value=b"x")], codec=Codec.ZSTD), bomb)) is ErrorCode.CORRUPT_MESSAGE
 
 
-def test_a_large_batch_is_checked_where_that_is_allowed() -> None:
+def test_a_large_batch_is_checked_only_on_threads_that_allow_it() -> None:
     batch = encode_batch([Record(value=bytes(20_000_000))], codec=Codec.ZSTD)
     with pytest.raises(UnpacksToMoreError):
         check(batch, record_check.INLINE_UNPACKED_BYTES)
     assert check(batch) is None
 
 
-def test_a_log_takes_none_of_them(open_log: OpenLog) -> None:
+def test_a_log_refuses_all_invalid_batches(open_log: OpenLog) -> None:
     playbook = open_log()
     lying = with_header(produced(b"x"), records_count=2**31 - 1)
     with pytest.raises(KafkaError):

@@ -1,4 +1,4 @@
-"""Opening after a stop, a kill, a torn tail, and with files missing or left over."""
+"""Tests of opening a log after a stop, a kill, an incomplete write, and with missing or extra files."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ OpenLog = Callable[..., LogPlaybook]
 
 
 def indexes(directory: Path) -> dict[str, bytes]:
-    """The content of all indexes."""
+    """Return the content of all indexes."""
     return {path.name: path.read_bytes() for path in directory.iterdir() if path.suffix in (".index", ".timeindex")}
 
 
 def fill(playbook: LogPlaybook, count: int = 20) -> list[bytes | None]:
-    """Append batches, later ones with later timestamps."""
+    """Append batches with increasing timestamps."""
     for number in range(count):
         playbook.clock.advance_ms(7)
         playbook.append(b"%d" % number * 10)
@@ -31,7 +31,7 @@ def fill(playbook: LogPlaybook, count: int = 20) -> list[bytes | None]:
 
 
 @pytest.mark.parametrize("how", ["reopen", "crash"])
-def test_everything_is_there_again(open_log: OpenLog, how: str) -> None:
+def test_a_reopened_log_has_all_records(open_log: OpenLog, how: str) -> None:
     playbook = open_log(segment_bytes=500, index_interval_bytes=100)
     values = fill(playbook)
 
@@ -74,7 +74,7 @@ def test_recovery_starts_at_the_recovery_point(open_log: OpenLog) -> None:
     assert second_index.read_bytes() != b"\x00" * 8
 
 
-def test_missing_indexes_come_back_even_after_a_clean_stop(open_log: OpenLog) -> None:
+def test_missing_indexes_are_rebuilt_even_after_a_clean_stop(open_log: OpenLog) -> None:
     playbook = open_log(segment_bytes=500, index_interval_bytes=100)
     values = fill(playbook)
     playbook.log.close(START_MS)
@@ -89,7 +89,7 @@ def test_missing_indexes_come_back_even_after_a_clean_stop(open_log: OpenLog) ->
     assert indexes(playbook.directory) == expected
 
 
-def test_torn_at_every_byte_of_the_last_batch(open_log: OpenLog, tmp_path: Path) -> None:
+def test_a_last_batch_that_is_cut_at_any_byte_is_removed(open_log: OpenLog, tmp_path: Path) -> None:
     playbook = open_log()
     playbook.append(b"first")
     playbook.append(b"second")
@@ -107,14 +107,14 @@ def test_torn_at_every_byte_of_the_last_batch(open_log: OpenLog, tmp_path: Path)
     assert playbook.append(b"again") == 2
 
 
-def test_flipped_at_every_byte_of_the_last_batch(open_log: OpenLog) -> None:
+def test_a_last_batch_with_any_changed_byte_is_removed(open_log: OpenLog) -> None:
     playbook = open_log()
     playbook.append(b"first")
     path = playbook.directory / "00000000000000000000.log"
     start = path.stat().st_size
     playbook.append(b"second")
     whole = path.read_bytes()
-    # The leader epoch, bytes 12 to 15, may be anything: nothing covers it.
+    # Bytes 12 to 15, the leader epoch, may have any value, because no checksum covers them.
     for position in [*range(start, start + 12), *range(start + 16, len(whole))]:
         damaged = bytearray(whole)
         damaged[position] ^= 0x80
@@ -127,7 +127,7 @@ def test_flipped_at_every_byte_of_the_last_batch(open_log: OpenLog) -> None:
             assert playbook.log.end_offset == 1
 
 
-def test_segments_behind_a_bad_one_go(open_log: OpenLog) -> None:
+def test_segments_after_an_invalid_one_are_set_aside(open_log: OpenLog) -> None:
     playbook = open_log(segment_bytes=200)
     fill(playbook, 8)
     assert [segment.base_offset for segment in playbook.log.segments] == [0, 2, 4, 6]
@@ -141,7 +141,7 @@ def test_segments_behind_a_bad_one_go(open_log: OpenLog) -> None:
     assert not any(int(name[:20]) > 3 for name in playbook.files() if name.endswith(".snapshot"))
 
 
-def test_left_over_files_go(open_log: OpenLog) -> None:
+def test_extra_files_are_removed(open_log: OpenLog) -> None:
     playbook = open_log()
     fill(playbook, 3)
     playbook.log.close(START_MS)
@@ -160,7 +160,7 @@ def test_left_over_files_go(open_log: OpenLog) -> None:
     }
 
 
-def test_log_that_ends_before_its_start_starts_over(open_log: OpenLog) -> None:
+def test_a_log_that_ends_before_its_start_offset_is_emptied(open_log: OpenLog) -> None:
     playbook = open_log()
     fill(playbook, 3)
     playbook.log.close(START_MS)
@@ -230,7 +230,7 @@ def test_damaged_leader_epochs_are_done_without(open_log: OpenLog) -> None:
     assert playbook.log.end_offset_for_epoch(0) == (0, 4)
 
 
-def test_leader_epoch_without_a_record_is_forgotten_after_a_crash(open_log: OpenLog) -> None:
+def test_a_leader_epoch_without_a_record_is_removed_after_a_crash(open_log: OpenLog) -> None:
     playbook = open_log()
     fill(playbook, 3)
     playbook.disk.free_bytes = 60
@@ -258,7 +258,7 @@ def test_the_cut_of_a_recovery_is_durable(open_log: OpenLog) -> None:
     assert str(playbook.directory) in playbook.disk.synced
 
 
-def test_segments_that_recovery_sets_aside_do_not_come_back(open_log: OpenLog) -> None:
+def test_segments_that_recovery_sets_aside_do_not_return(open_log: OpenLog) -> None:
     playbook = open_log(segment_bytes=100)
     for value in (b"a", b"b", b"c"):
         playbook.append(value * 20)
@@ -272,7 +272,7 @@ def test_segments_that_recovery_sets_aside_do_not_come_back(open_log: OpenLog) -
 
 
 @pytest.mark.parametrize("rolls", [False, True])
-def test_a_failed_write_that_was_cut_off_does_not_come_back(open_log: OpenLog, rolls: bool) -> None:
+def test_a_failed_write_that_was_removed_does_not_return(open_log: OpenLog, rolls: bool) -> None:
     playbook = open_log()
     playbook.append(b"synced")
     playbook.log.flush(START_MS)
@@ -291,7 +291,7 @@ def test_a_failed_write_that_was_cut_off_does_not_come_back(open_log: OpenLog, r
 
 
 def old_message(magic: int, offset: int) -> bytes:
-    """A message of magic 0 or 1, as Apache Kafka wrote them before 0.11."""
+    """Return a message of magic 0 or 1, as Apache Kafka wrote them before 0.11."""
     timestamp = struct.pack(">q", START_MS) if magic else b""
     body = bytes([magic, 0]) + timestamp + struct.pack(">i", -1) + struct.pack(">i", 40) + b"v" * 40
     return struct.pack(">qiI", offset, len(body) + 4, zlib.crc32(body)) + body

@@ -1,4 +1,4 @@
-"""Segments that go: by age, by size, by DeleteRecords, by truncation."""
+"""Tests of segments that are removed by age, size, DeleteRecords, or truncation."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ BATCH_BYTES = len(produced(b"0"))
 
 
 def bases(playbook: LogPlaybook) -> list[int]:
-    """Base offsets of the segments."""
+    """Return the base offsets of the segments."""
     return [segment.base_offset for segment in playbook.log.segments]
 
 
 def fill(playbook: LogPlaybook, count: int = 6) -> None:
-    """One batch of one record per segment, a second apart."""
+    """Append one batch of one record per segment, a second apart."""
     for number in range(count):
         playbook.append(b"%d" % number)
         playbook.clock.advance_ms(1000)
 
 
-def test_old_segments_go(open_log: OpenLog) -> None:
+def test_old_segments_are_deleted(open_log: OpenLog) -> None:
     playbook = open_log(segment_bytes=BATCH_BYTES, retention_ms=3000)
     fill(playbook)
 
@@ -53,14 +53,14 @@ def test_offsets_continue_when_all_segments_are_deleted(open_log: OpenLog) -> No
     assert playbook.append(b"x") == 6
 
 
-def test_empty_log_keeps_its_segment(open_log: OpenLog) -> None:
+def test_an_empty_log_keeps_its_segment(open_log: OpenLog) -> None:
     playbook = open_log(retention_ms=0, retention_bytes=0)
 
     assert playbook.log.delete_old_segments(START_MS) == 0
     assert bases(playbook) == [0]
 
 
-def test_age_of_segments_without_timestamps_is_their_files(open_log: OpenLog) -> None:
+def test_the_age_of_segments_without_timestamps_is_that_of_their_files(open_log: OpenLog) -> None:
     playbook = open_log(retention_ms=1000)
     playbook.log.append(produced(b"a", timestamp_ms=-1), now_ms=START_MS)
     modified_ms = playbook.log.segments[0].file.modified_ms()
@@ -69,7 +69,7 @@ def test_age_of_segments_without_timestamps_is_their_files(open_log: OpenLog) ->
     assert playbook.log.delete_old_segments(modified_ms + 1001) == 1
 
 
-def test_retention_of_minus_one_is_for_ever(open_log: OpenLog) -> None:
+def test_retention_of_minus_one_deletes_nothing(open_log: OpenLog) -> None:
     playbook = open_log(segment_bytes=BATCH_BYTES, retention_ms=-1, retention_bytes=-1)
     fill(playbook)
 
@@ -77,7 +77,7 @@ def test_retention_of_minus_one_is_for_ever(open_log: OpenLog) -> None:
 
 
 @pytest.mark.parametrize(("batches", "kept"), [(6, 6), (5, 5), (3, 3), (2, 2)])
-def test_segments_beyond_the_size_go(open_log: OpenLog, batches: int, kept: int) -> None:
+def test_segments_above_the_size_are_deleted(open_log: OpenLog, batches: int, kept: int) -> None:
     playbook = open_log(segment_bytes=BATCH_BYTES, retention_bytes=batches * BATCH_BYTES)
     fill(playbook)
 
@@ -86,7 +86,7 @@ def test_segments_beyond_the_size_go(open_log: OpenLog, batches: int, kept: int)
     assert len(playbook.values()) == kept
 
 
-def test_size_is_not_undercut(open_log: OpenLog) -> None:
+def test_retention_keeps_at_least_the_configured_size(open_log: OpenLog) -> None:
     playbook = open_log(segment_bytes=BATCH_BYTES, retention_bytes=3 * BATCH_BYTES - 1)
     fill(playbook)
 
@@ -95,14 +95,14 @@ def test_size_is_not_undercut(open_log: OpenLog) -> None:
     assert len(playbook.values()) == 3
 
 
-def test_compacted_topic_deletes_nothing(open_log: OpenLog) -> None:
+def test_retention_deletes_nothing_of_a_compacted_topic(open_log: OpenLog) -> None:
     playbook = open_log(segment_bytes=BATCH_BYTES, retention_ms=0, retention_bytes=0, cleanup_policy="compact")
     fill(playbook)
 
     assert playbook.log.delete_old_segments(START_MS + 10**9) == 0
 
 
-def test_files_go_after_the_delay(open_log: OpenLog) -> None:
+def test_files_are_deleted_after_the_delay(open_log: OpenLog) -> None:
     playbook = open_log(segment_bytes=BATCH_BYTES, retention_ms=3000, file_delete_delay_ms=500)
     fill(playbook)
     now_ms = playbook.clock.wall_ms()
@@ -117,7 +117,7 @@ def test_files_go_after_the_delay(open_log: OpenLog) -> None:
     assert not [name for name in playbook.files() if name.startswith("00000000000000000002.")]
 
 
-def test_delete_records(open_log: OpenLog) -> None:
+def test_records_are_deleted_up_to_an_offset(open_log: OpenLog) -> None:
     playbook = open_log(segment_bytes=3 * BATCH_BYTES)
     fill(playbook)
     playbook.log.delete_records(4)
@@ -138,7 +138,7 @@ def test_delete_records_moves_only_forward(open_log: OpenLog) -> None:
     assert playbook.log.log_start_offset == 4
 
 
-def test_delete_records_behind_the_end(open_log: OpenLog) -> None:
+def test_delete_records_beyond_the_end_is_refused(open_log: OpenLog) -> None:
     playbook = open_log()
     fill(playbook)
 
@@ -159,7 +159,7 @@ def test_delete_records_moves_epochs(open_log: OpenLog) -> None:
     assert playbook.reopen().leader_epochs.entries == ((5, 3),)
 
 
-def test_end_offsets_of_epochs(open_log: OpenLog) -> None:
+def test_the_end_offset_of_an_epoch_is_found(open_log: OpenLog) -> None:
     log = open_log().log
     assert log.end_offset_for_epoch(0) is None
     for epoch in (0, 0, 2, 5):
@@ -195,7 +195,7 @@ def test_truncation_removes_later_records_and_appends_continue(open_log: OpenLog
     assert playbook.values() == expected
 
 
-def test_truncation_takes_a_batch_as_a_whole(open_log: OpenLog) -> None:
+def test_truncation_removes_whole_batches(open_log: OpenLog) -> None:
     playbook = open_log()
     playbook.append(b"a")
     playbook.append(b"b", b"c", b"d")
@@ -216,7 +216,7 @@ def test_truncation_before_the_first_segment_empties_the_log(open_log: OpenLog) 
     assert playbook.append(b"x") == 2
 
 
-def test_a_late_reader_of_a_dropped_segment_leaves_no_file_open(open_log: OpenLog, tmp_path: Path) -> None:
+def test_no_file_stays_open_after_a_late_reader_of_a_removed_segment(open_log: OpenLog, tmp_path: Path) -> None:
     playbook = open_log(segment_bytes=200, retention_bytes=200)
     for number in range(8):
         playbook.append(b"%d" % number * 10)
@@ -231,7 +231,7 @@ def test_a_late_reader_of_a_dropped_segment_leaves_no_file_open(open_log: OpenLo
     assert dropped.file not in playbook.open_files._files
 
 
-def test_a_reader_from_before_the_deletion_is_the_last_to_hold_the_file(open_log: OpenLog) -> None:
+def test_the_file_closes_with_its_last_reader_from_before_the_deletion(open_log: OpenLog) -> None:
     playbook = open_log(segment_bytes=200, retention_bytes=200)
     for number in range(8):
         playbook.append(b"%d" % number * 10)

@@ -1,4 +1,4 @@
-"""Readers take no lock: while the writer and the periodic work run, they read only what was published."""
+"""Readers take no lock: while other threads write, they read only published records."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KEYS = 50
 
 
 class Threads:
-    """Threads that stop when the writer is done. The first failure of any is raised at the end."""
+    """Threads that stop when the writer has finished. The first failure of any thread is raised at the end."""
 
     def __init__(self) -> None:
         self.done = threading.Event()
@@ -51,7 +51,7 @@ class Threads:
 
 
 def write(log: PartitionLog) -> None:
-    """Batches of one to three records whose values are their offsets."""
+    """Append batches of one to three records whose values are their offsets."""
     rng = random.Random(1)
     for _ in range(APPENDS):
         start = log.end_offset
@@ -63,7 +63,7 @@ def write(log: PartitionLog) -> None:
 
 
 def check_read(log: PartitionLog, offset: int, max_bytes: int) -> int:
-    """Read from an offset; the offset to go on from, and where the log starts by then if it has lost this one."""
+    """Read from an offset. Return the next offset, and the start of the log if it has lost this offset."""
     end_offset = log.end_offset
     try:
         found = log.read(offset, max_bytes, min_one_message=True)
@@ -88,7 +88,7 @@ def check_read(log: PartitionLog, offset: int, max_bytes: int) -> int:
 
 
 def tail(log: PartitionLog) -> Callable[[], None]:
-    """A consumer that keeps up."""
+    """Read like a consumer that keeps up with the writer."""
     position = 0
 
     def step() -> None:
@@ -99,7 +99,7 @@ def tail(log: PartitionLog) -> Callable[[], None]:
 
 
 def jump(log: PartitionLog, seed: int) -> Callable[[], None]:
-    """A consumer that seeks to and fro, by offset and by timestamp."""
+    """Read like a consumer that seeks, by offset and by timestamp."""
     rng = random.Random(seed)
 
     def step() -> None:
@@ -113,7 +113,7 @@ def jump(log: PartitionLog, seed: int) -> Callable[[], None]:
 
 
 def delete_old(playbook: LogPlaybook) -> Callable[[], None]:
-    """Retention, and the removal of files at once."""
+    """Apply retention, and remove files at once."""
 
     def step() -> None:
         playbook.log.delete_old_segments(START_MS)
@@ -123,7 +123,7 @@ def delete_old(playbook: LogPlaybook) -> Callable[[], None]:
 
 
 def compact(playbook: LogPlaybook) -> Callable[[], None]:
-    """Compaction without end, and the removal of files at once."""
+    """Compact repeatedly, and remove files at once."""
     cleaner = Cleaner(playbook.context)
     checkpoint = 0
 

@@ -1,4 +1,4 @@
-"""Offsets by timestamp, exact to the record, and the largest timestamp."""
+"""Tests of offsets by timestamp, exact to the record, and of the largest timestamp."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ OpenLog = Callable[..., LogPlaybook]
 
 
 def append_at(playbook: LogPlaybook, *timestamps_ms: int, codec: Codec = Codec.NONE) -> None:
-    """One batch with these timestamps, relative to the start."""
+    """Append one batch with these timestamps, relative to the start."""
     records = [Record(timestamp_ms=START_MS + each, value=b"v" * 30) for each in timestamps_ms]
     playbook.log.append(encode_batch(records, codec=codec), now_ms=START_MS)
 
 
 @pytest.mark.parametrize("index_interval_bytes", [0, 4096])
 @pytest.mark.parametrize("reopened", [False, True])
-def test_first_record_at_or_after_a_timestamp_is_found(
+def test_the_first_record_at_or_after_a_timestamp_is_found(
     open_log: OpenLog, index_interval_bytes: int, reopened: bool
 ) -> None:
     playbook = open_log(segment_bytes=400, index_interval_bytes=index_interval_bytes)
@@ -40,7 +40,7 @@ def test_first_record_at_or_after_a_timestamp_is_found(
     assert playbook.log.max_timestamp() == (START_MS + 42, 11, 0)
 
 
-def test_records_before_the_start_do_not_count(open_log: OpenLog) -> None:
+def test_records_before_the_start_of_the_log_are_not_found(open_log: OpenLog) -> None:
     playbook = open_log()
     append_at(playbook, 1, 2, 3)
     append_at(playbook, 4)
@@ -58,7 +58,7 @@ def test_largest_timestamp_is_reported_once(open_log: OpenLog) -> None:
     assert playbook.log.max_timestamp() == (START_MS + 9, 1, 0)
 
 
-def test_largest_timestamp_of_a_record_before_the_start(open_log: OpenLog) -> None:
+def test_the_largest_timestamp_before_the_start_is_not_found(open_log: OpenLog) -> None:
     playbook = open_log()
     append_at(playbook, 1, 9, 2)
     append_at(playbook, 4)
@@ -77,7 +77,7 @@ def test_largest_timestamp_in_an_old_segment_is_found(open_log: OpenLog) -> None
     assert playbook.reopen().max_timestamp() == (START_MS + 9, 0, 0)
 
 
-def test_empty_log(open_log: OpenLog) -> None:
+def test_an_empty_log_has_no_timestamps(open_log: OpenLog) -> None:
     log = open_log().log
 
     assert log.max_timestamp() is None
@@ -93,7 +93,7 @@ def test_records_without_timestamps_are_not_found_by_time(open_log: OpenLog) -> 
     assert playbook.log.offset_for_timestamp(0) is None
 
 
-def test_truncation_takes_the_largest_timestamp_back(open_log: OpenLog) -> None:
+def test_truncation_restores_the_earlier_largest_timestamp(open_log: OpenLog) -> None:
     playbook = open_log(index_interval_bytes=0)
     for each in (1, 5, 3, 9):
         append_at(playbook, each)

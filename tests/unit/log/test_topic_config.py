@@ -1,4 +1,4 @@
-"""The table of topic configs: values that can be, values that cannot, and Kafka's own table beside it."""
+"""Tests of the table of topic configs: valid and invalid values, and a comparison with Kafka's own table."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.peers.kafka_jars import classpath
         ("leader.replication.throttled.replicas", "*", ("*",)),
     ],
 )
-def test_good_values_are_parsed(name: str, text: str, value: Any) -> None:
+def test_valid_values_are_parsed(name: str, text: str, value: Any) -> None:
     assert parse(name, text) == value
 
 
@@ -56,7 +56,7 @@ def test_good_values_are_parsed(name: str, text: str, value: Any) -> None:
         ("follower.replication.throttled.replicas", "0-1"),
     ],
 )
-def test_bad_values_are_refused(name: str, text: str) -> None:
+def test_invalid_values_are_refused(name: str, text: str) -> None:
     with pytest.raises(KafkaError) as error:
         parse(name, text)
     assert error.value.error_code is ErrorCode.INVALID_CONFIG
@@ -67,13 +67,13 @@ def test_bad_values_are_refused(name: str, text: str) -> None:
     "values",
     [{"min.compaction.lag.ms": "2", "max.compaction.lag.ms": "1"}, {"remote.storage.enable": "true"}],
 )
-def test_values_that_do_not_fit_together(values: dict[str, str]) -> None:
+def test_contradictory_values_are_refused(values: dict[str, str]) -> None:
     with pytest.raises(KafkaError) as error:
         LogConfig(values)
     assert error.value.error_code is ErrorCode.INVALID_CONFIG
 
 
-def test_log_config() -> None:
+def test_a_logs_config_is_made_from_topic_configs() -> None:
     config = LogConfig({"cleanup.policy": "compact", "compression.type": "zstd", "max.compaction.lag.ms": "5"})
 
     assert (config.compact, config.delete) == (True, False)
@@ -85,7 +85,7 @@ def test_log_config() -> None:
     assert LogConfig({"compression.type": "gzip"}).codec_level is None
 
 
-def test_every_config_says_what_it_means() -> None:
+def test_every_config_has_documentation() -> None:
     for config in TOPIC_CONFIGS.values():
         assert len(config.doc) > 20
         assert config.doc.endswith(".")
@@ -113,7 +113,7 @@ public class TopicConfigs {
 
 
 @pytest.mark.interop
-def test_table_is_kafkas(tmp_path: Path) -> None:
+def test_the_table_equals_kafkas(tmp_path: Path) -> None:
     program = tmp_path / "TopicConfigs.java"
     program.write_text(KAFKA_TABLE)
     done = subprocess.run(
@@ -128,7 +128,7 @@ def test_table_is_kafkas(tmp_path: Path) -> None:
 
 
 def text(value: Any) -> str:
-    """A default as Kafka writes it."""
+    """Return a default in Kafka's form."""
     if isinstance(value, bool):
         return str(value).lower()
     return ",".join(value) if isinstance(value, tuple) else str(value)

@@ -1,4 +1,4 @@
-"""Transactions in a log: markers, the last stable offset, aborted transactions of a read."""
+"""Tests of transactions in a log: markers, the last stable offset, and aborted transactions of a read."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Producer:
 
 
 def committed(playbook: LogPlaybook) -> list[bytes | None]:
-    """The values that a consumer of committed records sees, which drops the aborted ones as Kafka's does."""
+    """Return the values that a consumer of committed records sees. Like Kafka's, it drops aborted records."""
     log = playbook.log
     offset = log.log_start_offset
     values: list[bytes | None] = []
@@ -68,7 +68,7 @@ def committed(playbook: LogPlaybook) -> list[bytes | None]:
 
 
 def consume(data: bytes, aborted: list[tuple[int, int]], offset: int) -> tuple[int, list[bytes | None]]:
-    """What a consumer makes of one read, and the offset where it goes on."""
+    """Return the values that a consumer takes from one read, and the next offset."""
     from klamm.wire.records import decode_end_transaction_marker, decode_records, iterate_batches
 
     waiting = sorted(aborted, key=lambda each: each[1])
@@ -87,7 +87,7 @@ def consume(data: bytes, aborted: list[tuple[int, int]], offset: int) -> tuple[i
     return next_offset, values
 
 
-def test_open_transaction_holds_the_stable_offset(open_log: OpenLog) -> None:
+def test_an_open_transaction_holds_the_last_stable_offset(open_log: OpenLog) -> None:
     playbook = open_log()
     playbook.append(b"before")
     producer = Producer(playbook, 1)
@@ -118,7 +118,7 @@ def test_a_marker_has_the_type_of_timestamps_of_the_topic(
     assert committed(playbook) == []
 
 
-def test_nothing_is_read_at_the_stable_offset(open_log: OpenLog) -> None:
+def test_a_read_at_the_last_stable_offset_returns_nothing(open_log: OpenLog) -> None:
     playbook = open_log()
     Producer(playbook, 1).send(b"a")
 
@@ -143,7 +143,7 @@ def test_aborted_transactions_are_reported(open_log: OpenLog) -> None:
     assert playbook.log.read(0, 1 << 20).aborted_transactions is None
 
 
-def test_aborted_transactions_behind_the_read_are_left_out(open_log: OpenLog) -> None:
+def test_aborted_transactions_after_the_read_are_left_out(open_log: OpenLog) -> None:
     playbook = open_log(index_interval_bytes=0)
     producer = Producer(playbook, 1)
     for _ in range(10):
@@ -156,7 +156,7 @@ def test_aborted_transactions_behind_the_read_are_left_out(open_log: OpenLog) ->
 
 
 @pytest.mark.parametrize("how", ["reopen", "crash"])
-def test_transactions_survive(open_log: OpenLog, how: str) -> None:
+def test_transactions_survive_a_restart(open_log: OpenLog, how: str) -> None:
     playbook = open_log(segment_bytes=400)
     first, second = Producer(playbook, 1), Producer(playbook, 2)
     for number in range(8):
@@ -214,7 +214,7 @@ def test_stable_offset_moves_with_retention(open_log: OpenLog) -> None:
     assert playbook.log.last_stable_offset == playbook.log.log_start_offset == 1
 
 
-def test_record_outside_the_open_transaction(open_log: OpenLog) -> None:
+def test_a_record_outside_the_open_transaction_is_refused(open_log: OpenLog) -> None:
     producer = Producer(open_log(), 1)
     producer.send(b"a")
 
@@ -250,7 +250,7 @@ def test_marker_of_an_old_coordinator_is_refused(open_log: OpenLog) -> None:
     assert error.value.error_code is ErrorCode.TRANSACTION_COORDINATOR_FENCED
 
 
-def test_marker_may_raise_the_epoch(open_log: OpenLog) -> None:
+def test_a_marker_may_raise_the_epoch(open_log: OpenLog) -> None:
     playbook = open_log()
     Producer(playbook, 1).send(b"a")
     fencing = Producer(playbook, 1, epoch=1)

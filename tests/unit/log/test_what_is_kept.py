@@ -1,4 +1,4 @@
-"""Nothing that may be worth something is deleted: entries of dead topics, holes, bad batches, full disks."""
+"""Tests that data which may still be useful is kept: of invalid batches, unknown directories, and on full disks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def managed(tmp_path: Path) -> Managed:
 
 
 def deleted_up_to(managed: Managed, offset: int) -> None:
-    """A topic whose first records a client deleted, with all of that in the checkpoints."""
+    """Return a topic whose first records a client has deleted, with this state in all checkpoints."""
     log = managed.log()
     log.append(produced(*[b"old"] * offset), now_ms=START_MS)
     log.delete_records(offset)
@@ -36,7 +36,7 @@ def values(managed: Managed, topic_id: bytes) -> list[bytes | None]:
     return [record.value for record in fetch(log, log.log_start_offset)]
 
 
-def test_a_deletion_takes_the_entries_out_of_the_checkpoints(managed: Managed) -> None:
+def test_a_deletion_removes_the_entries_from_the_checkpoints(managed: Managed) -> None:
     deleted_up_to(managed, 10)
     managed.log(1).append(produced(b"other"), now_ms=START_MS)
     managed.manager.checkpoint(START_MS)
@@ -47,7 +47,7 @@ def test_a_deletion_takes_the_entries_out_of_the_checkpoints(managed: Managed) -
     assert ("topic", 1) in read_offsets(managed.data_dir / "recovery-point-offset-checkpoint")
 
 
-def test_records_of_a_topic_that_was_made_again_survive_a_kill(managed: Managed) -> None:
+def test_records_of_a_recreated_topic_survive_a_kill(managed: Managed) -> None:
     deleted_up_to(managed, 10)
     managed.manager.delete("topic", 0)
     again = managed.manager.get_or_create("topic", 0, OTHER_ID, config())
@@ -58,7 +58,7 @@ def test_records_of_a_topic_that_was_made_again_survive_a_kill(managed: Managed)
     assert values(managed, OTHER_ID) == [b"acknowledged"]
 
 
-def test_checkpoints_that_cannot_be_written_at_a_deletion_keep_the_name_from_being_used(managed: Managed) -> None:
+def test_a_name_cannot_be_used_again_while_the_checkpoints_cannot_be_written(managed: Managed) -> None:
     deleted_up_to(managed, 10)
     managed.disk.free_bytes = 0
     assert managed.manager.delete_all([("topic", 0)])
@@ -73,8 +73,8 @@ def test_checkpoints_that_cannot_be_written_at_a_deletion_keep_the_name_from_bei
     assert values(managed, OTHER_ID) == [b"acknowledged"]
 
 
-def test_entries_of_another_topic_id_count_for_nothing(managed: Managed, caplog: pytest.LogCaptureFixture) -> None:
-    """As something else than this broker may leave it: the directory is another, the checkpoints are the old ones."""
+def test_entries_of_another_topic_id_are_ignored(managed: Managed, caplog: pytest.LogCaptureFixture) -> None:
+    """Another program may leave such a state: a new directory, with old checkpoints."""
     deleted_up_to(managed, 10)
     kept = {name: (managed.data_dir / name).read_bytes() for name in CHECKPOINTS[:2]}
     ids = (managed.data_dir / "checkpoint-topic-ids").read_bytes()
@@ -90,7 +90,7 @@ def test_entries_of_another_topic_id_count_for_nothing(managed: Managed, caplog:
     assert "belongs to an earlier topic of that name: ignored" in caplog.text
 
 
-def test_a_write_started_before_a_deletion_does_not_bring_its_entries_back(
+def test_a_write_that_began_before_a_deletion_does_not_restore_its_entries(
     managed: Managed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deleted_up_to(managed, 10)
@@ -125,7 +125,7 @@ def test_a_log_that_ends_before_its_start_is_set_aside(open_log: OpenLog) -> Non
     assert (playbook.directory / "00000000000000000010.log.set-aside").exists()
 
 
-def test_segments_behind_a_bad_batch_are_set_aside(open_log: OpenLog) -> None:
+def test_segments_after_an_invalid_batch_are_set_aside(open_log: OpenLog) -> None:
     playbook = open_log(segment_bytes=200)
     for number in range(8):
         playbook.append(b"%d" % number * 10)
@@ -141,7 +141,7 @@ def test_segments_behind_a_bad_batch_are_set_aside(open_log: OpenLog) -> None:
     assert playbook.append(b"on it goes") == 3
 
 
-def test_the_rest_of_a_segment_after_a_bad_batch_is_kept(open_log: OpenLog) -> None:
+def test_the_rest_of_a_segment_after_an_invalid_batch_is_kept(open_log: OpenLog) -> None:
     playbook = open_log()
     for number in range(3):
         playbook.append(b"%d" % number * 10)
@@ -158,7 +158,7 @@ def test_the_rest_of_a_segment_after_a_bad_batch_is_kept(open_log: OpenLog) -> N
 
 
 @pytest.mark.parametrize("tail", [b"\0" * 500, bytes(produced(b"torn"))[:70]])
-def test_a_torn_write_leaves_nothing_aside(open_log: OpenLog, tail: bytes) -> None:
+def test_an_incomplete_write_leaves_no_file_aside(open_log: OpenLog, tail: bytes) -> None:
     playbook = open_log()
     playbook.append(b"sound")
     with (playbook.directory / "00000000000000000000.log").open("ab") as file:
@@ -183,7 +183,7 @@ def test_retention_frees_a_full_disk(open_log: OpenLog) -> None:
     assert sorted(name for name in playbook.files() if ".log" in name) == [f"{base:020d}.log" for base in (4, 6)]
 
 
-def test_retention_of_everything_frees_a_full_disk_but_for_the_last_segment(open_log: OpenLog) -> None:
+def test_retention_of_everything_frees_a_full_disk_except_for_the_last_segment(open_log: OpenLog) -> None:
     playbook = open_log(segment_bytes=200, retention_ms=1, file_delete_delay_ms=0)
     for number in range(8):
         playbook.append(b"%d" % number * 10)
@@ -197,7 +197,7 @@ def test_retention_of_everything_frees_a_full_disk_but_for_the_last_segment(open
     assert [name for name in playbook.files() if ".log" in name] == ["00000000000000000006.log"]
 
 
-def test_a_new_partition_takes_no_directory_that_does_not_say_whose_it_is(managed: Managed) -> None:
+def test_a_new_partition_does_not_use_a_directory_without_a_topic_id(managed: Managed) -> None:
     managed.log().append(produced(b"old"), now_ms=START_MS)
     managed.manager.close()
     (managed.data_dir / "topic-0" / "partition.metadata").write_bytes(b"")
@@ -226,7 +226,7 @@ def test_the_log_says_why_a_directory_is_set_aside(
     assert ("does not name its topic" in caplog.text) is not is_known
 
 
-def test_a_topic_gets_its_directory_back_that_does_not_say_whose_it_is(managed: Managed) -> None:
+def test_an_existing_topic_uses_its_directory_without_a_topic_id(managed: Managed) -> None:
     managed.log().append(produced(b"old"), now_ms=START_MS)
     managed.manager.close()
     (managed.data_dir / "topic-0" / "partition.metadata").write_bytes(b"")
@@ -245,7 +245,7 @@ def test_an_open_log_of_another_topic_is_set_aside(managed: Managed) -> None:
 
 
 @pytest.mark.parametrize("call", ["fsync", "unlink"])
-def test_a_start_that_fails_leaves_the_directory_to_the_next_one(
+def test_a_failed_start_leaves_the_directory_unlocked(
     managed: Managed, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     managed.log().append(produced(b"kept"), now_ms=START_MS)

@@ -1,4 +1,4 @@
-"""Small stand-ins that the network tests share."""
+"""Small stand-ins for the tests of the network layer."""
 
 import logging
 from dataclasses import fields
@@ -31,7 +31,7 @@ LIMITS = Limits(
     use_send_file=False,
     poller="poll",
 )
-"""Nothing ends for being old or idle."""
+"""Limits with which no connection ends because it is old or idle."""
 
 
 def connection_context(name="test"):
@@ -40,7 +40,7 @@ def connection_context(name="test"):
 
 
 class QuietTransport(TransportLayer):
-    """Receives nothing, and takes everything that is sent."""
+    """A transport that receives nothing, and accepts everything that is sent."""
 
     def handshake(self):
         return Interest.NONE
@@ -59,7 +59,7 @@ class QuietTransport(TransportLayer):
 
 
 class FakePoller:
-    """Says of each descriptor what the test has put there, as far as it is watched; level-triggered."""
+    """A level-triggered poller. It reports the events that a test has set for each descriptor, if they are watched."""
 
     def __init__(self):
         self.watched, self.events = {}, {}
@@ -88,7 +88,7 @@ class FakePoller:
 
 
 class FakeWaker:
-    """Counts how often it was woken."""
+    """A waker that counts its calls."""
 
     descriptor = 0
 
@@ -103,7 +103,7 @@ class FakeWaker:
 
 
 def request_parts(listener, clock, scheduler, handlers=(), mode="hybrid", filters=(), **parts):
-    """Return the parts that requests of a listener need, without observers or a slow-request log."""
+    """Return the parts that requests of a listener need, without observers and slow-request log."""
     limits = parts.get("limits") or request_limits()
     return RequestParts(
         listener=listener,
@@ -117,7 +117,7 @@ def request_parts(listener, clock, scheduler, handlers=(), mode="hybrid", filter
 
 
 def runtime(**overrides):
-    """A listener's runtime that serves nothing; `overrides` are its fields, and those of its limits."""
+    """Return the runtime of a listener without APIs. `overrides` replace its fields, and those of its limits."""
     limits = {field.name: overrides.pop(field.name, getattr(LIMITS, field.name)) for field in fields(Limits)}
     clock = overrides.pop("clock", None) or ManualClock()
     scheduler = overrides.pop("scheduler", None) or Scheduler(clock)
@@ -144,12 +144,12 @@ def runtime(**overrides):
 
 
 def make_selector(poller, waker, handshakers=None):
-    """One over fakes; with `handshakers`, handshakes take their steps there."""
+    """Return a selector over fakes. With `handshakers`, handshakes take their steps there."""
     return Selector(poller, waker, runtime(handshakers=handshakers))
 
 
 def turn(selector):
-    """One of a processor, as far as channels go that are not set up."""
+    """Take a turn of a processor, for channels that are not set up."""
     selector.poll(0)
     if selector.setup:
         selector.setup.next_step()

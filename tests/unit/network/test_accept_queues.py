@@ -1,4 +1,4 @@
-"""What the system says of connections that are not accepted yet."""
+"""Tests of the system's figures about connections that are not accepted yet."""
 
 import socket
 from contextlib import ExitStack
@@ -26,7 +26,7 @@ def test_the_queue_of_a_listening_socket_has_its_length_and_its_limit():
         assert accept_queue(listening) == AcceptQueue(3, 7)
 
 
-def test_a_closed_and_a_unix_socket_have_none(tmp_path):
+def test_a_closed_socket_and_a_unix_socket_have_no_queue(tmp_path):
     closed = socket.socket()
     closed.close()
     assert accept_queue(closed) is None
@@ -34,8 +34,8 @@ def test_a_closed_and_a_unix_socket_have_none(tmp_path):
         assert accept_queue(unix) is None
 
 
-def test_overflows_count_from_the_start_on(tmp_path):
-    """A worker that takes another's place does not add the host's number once more."""
+def test_overflows_are_counted_from_the_start_of_the_server(tmp_path):
+    """A worker that replaces another must not add the host's count once more."""
     file = tmp_path / "netstat"
     file.write_text(NETSTAT)
     overflows = ListenOverflows(file)
@@ -45,14 +45,14 @@ def test_overflows_count_from_the_start_on(tmp_path):
     assert ListenOverflows(tmp_path / "missing").count() is None
 
 
-def test_overflows_are_read_by_name(tmp_path):
+def test_the_count_of_overflows_is_found_by_its_name(tmp_path):
     file = tmp_path / "netstat"
     file.write_text(NETSTAT)
     assert listen_overflows(file) == 27
 
 
 @pytest.mark.parametrize("text", ["", "IpExt: InNoRoutes\nIpExt: 0\n"])
-def test_a_system_without_the_count_has_none(tmp_path, text):
+def test_a_system_without_the_count_reports_no_overflows(tmp_path, text):
     file = tmp_path / "netstat"
     file.write_text(text)
     assert listen_overflows(file) is None

@@ -1,4 +1,4 @@
-"""An acceptor that cannot accept: what it counts of that, also while it lasts, and what it says."""
+"""Tests of an acceptor that cannot accept: its counts, also meanwhile, and its log lines."""
 
 import errno
 import logging
@@ -20,7 +20,7 @@ SECOND_NS = 1_000_000_000
 
 
 class Listening:
-    """A listening socket: accepts the given connections, then would block."""
+    """A listening socket that accepts the given connections, and then blocks."""
 
     def __init__(self):
         self.outcomes = []
@@ -58,7 +58,7 @@ class Connection:
 
 
 class ClosedDoor:
-    """A gate that has everybody wait until it is opened."""
+    """A gate that makes every connection wait until it is opened."""
 
     is_open = False
     released = 0
@@ -71,7 +71,7 @@ class ClosedDoor:
 
 
 class FakeInbox:
-    """Takes what comes unless it is full."""
+    """An inbox that accepts connections unless it is full."""
 
     full = False
 
@@ -97,7 +97,7 @@ class Processor:
 
 
 class First:
-    """Assigns to the first."""
+    """An assigner that chooses the first processor."""
 
     rebalance_interval_ms = 0
 
@@ -190,7 +190,7 @@ def test_pauses_for_lack_of_descriptors_are_counted_and_reported_once(caplog):
     ]
 
 
-def test_a_full_processor_is_passed_over_and_when_all_are_full_the_connection_is_held():
+def test_connections_go_to_processors_with_room_and_wait_if_there_is_none():
     harness = AcceptorHarness()
     first, second = harness.processors
     first.inbox.full = True
@@ -206,7 +206,7 @@ def test_a_full_processor_is_passed_over_and_when_all_are_full_the_connection_is
     assert len(first.inbox.taken) == 1
 
 
-def test_a_connection_that_is_held_when_the_server_stops_is_released_and_is_no_failure(caplog):
+def test_a_waiting_connection_is_released_at_the_stop_and_is_not_a_failure(caplog):
     caplog.set_level(logging.INFO, "klamm.network")
     gate = ClosedDoor()
     gate.is_open = True
@@ -224,7 +224,7 @@ def test_a_connection_that_is_held_when_the_server_stops_is_released_and_is_no_f
     ]
 
 
-def test_its_loop_may_place_connections_itself():
+def test_the_loop_of_an_acceptor_may_assign_connections_itself():
     harness = AcceptorHarness()
     placed = []
     harness.acceptor.run_in(lambda: None, lambda connection: placed.append(connection.socket) or True)
@@ -235,14 +235,14 @@ def test_its_loop_may_place_connections_itself():
 
 
 @pytest.mark.parametrize("assigner", [First, RoundRobin, LeastLoaded])
-def test_a_stuck_processor_gets_no_connection_while_another_is_not(assigner):
+def test_a_stuck_processor_gets_no_connection_if_another_works(assigner):
     harness = AcceptorHarness(assigner=assigner())
     stuck, free = harness.processors
     stuck.age_ms, free.age_ms = 100, 99
     harness.socket.outcomes = [Connection() for _ in range(4)]
     harness.acceptor.accept_some(4)
     assert (len(stuck.inbox.taken), len(free.inbox.taken)) == (0, 4)
-    # Nor where the other one has no room: the connection waits.
+    # The other processor has no room either, so the connection waits.
     free.inbox.full = True
     harness.socket.outcomes = [Connection()]
     harness.acceptor.accept_some(1)
@@ -261,7 +261,7 @@ def test_all_processors_get_connections_if_all_are_stuck(assigner):
 
 
 class Loaded:
-    """A processor with channels, which records those that it is to give away."""
+    """A processor with channels. It records which channels it must give away."""
 
     def __init__(self, channels):
         self.channels = channels
@@ -279,7 +279,7 @@ def test_new_processors_get_a_fair_share_of_the_connections():
     assert old[1].moves == []
 
 
-def test_connections_that_are_bound_to_their_processor_stay():
+def test_connections_that_cannot_move_stay_at_their_processor():
     free, bound = SimpleNamespace(answers=None), SimpleNamespace(answers=object())
     old, new = Loaded([bound, free, bound, bound]), Loaded([])
     spread([old], [new])

@@ -1,4 +1,4 @@
-"""The two state tables of a channel: every way they know, and that they raise on all others."""
+"""Tests of the two state tables of a channel: allowed transitions happen, and all others raise."""
 
 import itertools
 
@@ -31,7 +31,7 @@ def a_request():
 
 
 @pytest.mark.parametrize(("before", "after"), list(itertools.product(ChannelState, ChannelState)))
-def test_channel_states_move_as_the_table_says_or_raise(before, after):
+def test_channel_states_change_as_the_table_says_or_raise(before, after):
     subject = channel()
     subject.state = before
     if after in CHANNEL_TRANSITIONS[before]:
@@ -44,7 +44,7 @@ def test_channel_states_move_as_the_table_says_or_raise(before, after):
 
 
 @pytest.mark.parametrize(("before", "event"), list(itertools.product(MuteState, MuteEvent)))
-def test_mute_states_move_as_the_table_says_or_raise(before, event):
+def test_mute_states_change_as_the_table_says_or_raise(before, event):
     subject = channel()
     subject.mute_state = before
     if (before, event) in MUTE_TRANSITIONS:
@@ -55,7 +55,7 @@ def test_mute_states_move_as_the_table_says_or_raise(before, event):
             subject.on_mute_event(event)
 
 
-def test_every_state_can_be_closed_and_closed_is_the_end():
+def test_every_state_can_be_closed_and_closed_is_final():
     assert all(ChannelState.CLOSED in CHANNEL_TRANSITIONS[state] for state in ChannelState if state.name != "CLOSED")
     assert not CHANNEL_TRANSITIONS[ChannelState.CLOSED]
 
@@ -92,7 +92,7 @@ def test_a_response_that_is_sent_during_a_throttle_unmutes_only_at_its_end():
         ("\x1b[2J", "User:\\x1b[2J"),
     ],
 )
-def test_a_principal_stays_in_its_line_of_the_log(name, written):
+def test_the_name_of_a_principal_cannot_start_a_line_of_the_log(name, written):
     subject = channel()
     subject.connection.principal = KafkaPrincipal(name)
     assert describe(subject) == f"listener=test connection_id=c-1 principal={written}"

@@ -1,4 +1,4 @@
-"""Which channels are idle, and since when."""
+"""Tests of idle channels, and of the time from which on they are idle."""
 
 import pytest
 
@@ -13,7 +13,7 @@ IDLE_MS = 600
 
 
 class Idling:
-    """A selector with one channel, and what looks for idle ones, on one clock."""
+    """A selector with one channel, and the search for idle channels, on the same clock."""
 
     def __init__(self):
         self.clock = ManualClock()
@@ -46,7 +46,7 @@ def test_an_answer_restarts_the_idle_clock(idling):
     assert idling.idle_after(IDLE_MS // 4) == [idling.channel]
 
 
-def test_an_answer_that_waits_behind_another_does_not(idling):
+def test_an_answer_that_waits_for_another_does_not_restart_the_idle_clock(idling):
     idling.transport.write = lambda chunks, more=False: 0
     assert not idling.selector.send(idling.channel, [b"an answer"])
     idling.clock.advance_ms(IDLE_MS)

@@ -1,4 +1,4 @@
-"""Steps of handshakes on threads: who owns a channel meanwhile, and what becomes of what they return or raise."""
+"""Tests of handshakes on threads: who may use a channel meanwhile, and the results and errors of steps."""
 
 from collections import deque
 
@@ -12,7 +12,7 @@ from tests.unit.network.fakes import FakePoller, FakeWaker, QuietTransport, conn
 
 
 class Shaking(QuietTransport):
-    """Each step returns, calls or raises the next of `outcomes`."""
+    """A transport layer. Each step returns, calls or raises the next of `outcomes`."""
 
     def __init__(self, *outcomes):
         self.outcomes = deque(outcomes)
@@ -67,7 +67,7 @@ def selector(poller, waker, crew):
 
 
 def come(selector, poller, *outcomes, descriptor=1):
-    """A peer that has sent the first bytes of its handshake."""
+    """Connect a client that has sent the first bytes of its handshake."""
     context = connection_context()
     transport = Shaking(*outcomes)
     channel = KafkaChannel(descriptor, transport, context, NetworkReceive(1000), (), context.client_address)
@@ -77,7 +77,7 @@ def come(selector, poller, *outcomes, descriptor=1):
     return channel
 
 
-def test_nothing_happens_before_the_peer_has_sent_something(selector, poller, crew):
+def test_a_handshake_starts_when_the_client_has_sent_bytes(selector, poller, crew):
     come(selector, poller, Interest.READ)
     poller.events.clear()
     turn(selector)
@@ -85,7 +85,7 @@ def test_nothing_happens_before_the_peer_has_sent_something(selector, poller, cr
     assert poller.watched[1] == READ
 
 
-def test_a_handshake_goes_on_step_by_step(selector, poller, crew, waker):
+def test_a_handshake_continues_step_by_step(selector, poller, crew, waker):
     channel = come(selector, poller, Interest.READ, Interest.WRITE, Interest.NONE)
     turn(selector)
     assert 1 not in poller.watched
@@ -108,7 +108,7 @@ def test_a_handshake_goes_on_step_by_step(selector, poller, crew, waker):
     assert poller.watched[1] == READ
 
 
-def test_those_that_are_through_go_on_one_a_turn(selector, poller, crew):
+def test_one_completed_handshake_continues_in_each_turn(selector, poller, crew):
     channels = [come(selector, poller, Interest.NONE, descriptor=number) for number in (1, 2)]
     turn(selector)
     crew.run()
@@ -157,7 +157,7 @@ def test_a_transport_is_not_closed_while_a_thread_has_it(selector, poller, crew)
     assert 1 not in poller.watched
 
 
-def test_no_step_is_taken_for_one_that_is_closed(selector, poller, crew):
+def test_no_step_is_taken_for_a_closed_channel(selector, poller, crew):
     channel = come(selector, poller, Interest.READ)
     turn(selector)
     selector.close(channel)
@@ -165,7 +165,7 @@ def test_no_step_is_taken_for_one_that_is_closed(selector, poller, crew):
     assert channel.transport.outcomes == deque([Interest.READ])
 
 
-def test_one_that_is_closed_before_its_turn_is_closed_whole(selector, poller, crew):
+def test_a_channel_that_is_closed_before_its_turn_is_closed_completely(selector, poller, crew):
     first, second = (come(selector, poller, Interest.READ, descriptor=number) for number in (1, 2))
     turn(selector)
     crew.run()
@@ -178,7 +178,7 @@ def test_one_that_is_closed_before_its_turn_is_closed_whole(selector, poller, cr
     assert not selector.setup
 
 
-def test_draining_does_not_touch_what_a_thread_has(selector, poller, crew):
+def test_draining_does_not_touch_channels_that_a_thread_uses(selector, poller, crew):
     channel = come(selector, poller, Interest.NONE)
     turn(selector)
     selector.stop_reading()
@@ -189,7 +189,7 @@ def test_draining_does_not_touch_what_a_thread_has(selector, poller, crew):
 
 
 @pytest.mark.parametrize("before", [True, False])
-def test_a_handshake_under_way_at_the_stop_is_closed_after_its_step(selector, poller, crew, waker, before):
+def test_a_running_handshake_is_closed_after_its_step_at_the_stop(selector, poller, crew, waker, before):
     channel = come(selector, poller, Interest.READ)
     turn(selector)
     if before:

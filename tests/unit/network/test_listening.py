@@ -1,4 +1,4 @@
-"""A listening socket's file."""
+"""Tests of the file of a listening Unix socket."""
 
 import os
 import socket
@@ -12,7 +12,7 @@ def test_a_second_close_leaves_the_file_of_a_successor_with_the_same_inode(tmp_p
     path.touch()
     status = os.lstat(path)
     listening = ListeningSocket(socket.socket(), Address(f"unix:{path}", 0), (status.st_dev, status.st_ino))
-    # Another name of the file keeps its inode for the successor.
+    # A second name of the file keeps its inode for the successor.
     os.link(path, kept)
     listening.close()
     assert not path.exists()

@@ -1,4 +1,4 @@
-"""MemoryPool: no claim waits for ever, the limit holds, and a silent peer delays only itself."""
+"""Tests of MemoryPool: no claim waits for ever, the limit holds, and a silent client delays only itself."""
 
 import random
 import struct
@@ -15,7 +15,7 @@ KIB = 1024
 
 
 class Peer:
-    """Sends one request after the other, as much as it is let; `stalls_at` bytes of them it goes silent."""
+    """A client that sends one request after the other, as far as possible. After `stalls_at` bytes it is silent."""
 
     def __init__(self, pool, sizes, stalls_at=None):
         self.receive = NetworkReceive(1 << 30, pool)
@@ -30,7 +30,7 @@ class Peer:
         return not self.closed and self.sent < len(self.data)
 
     def read(self, most_bytes):
-        """What a selector does for a readable channel."""
+        """Read from a channel, as a selector does."""
         receive = self.receive
         if receive.evicted:
             self.close()
@@ -62,7 +62,7 @@ class Peer:
 
 
 def run(pool, clock, peers, choose, most_bytes=6 * KIB, answer_every=1):
-    """Turns until no peer has anything to send or nothing has changed for long; returns the highest use."""
+    """Take turns until no client has bytes to send, or nothing changes for long. Return the highest use."""
     highest = 0
     still = 0
     for turn in range(100_000):
@@ -93,7 +93,7 @@ sizes = st.lists(st.integers(0, 60 * KIB), min_size=1, max_size=3)
     answer_every=st.integers(1, 20),
     seed=st.integers(),
 )
-def test_many_that_send_at_once_are_all_answered(requests, pool_bytes, answer_every, seed):
+def test_many_clients_that_send_at_once_are_all_answered(requests, pool_bytes, answer_every, seed):
     clock, order = ManualClock(), random.Random(seed)
     pool = MemoryPool(pool_bytes, clock=clock)
     peers = [Peer(pool, own) for own in requests]
@@ -129,7 +129,7 @@ def test_silent_peers_delay_no_other_client(honest, silent, pool_bytes, seed):
     assert pool.used_bytes == 0
 
 
-def test_one_that_trickles_loses_its_turn():
+def test_a_client_that_sends_single_bytes_loses_its_turn():
     clock = ManualClock()
     pool = MemoryPool(100 * KIB, clock=clock)
     trickling, waiting = Peer(pool, [60 * KIB]), Peer(pool, [60 * KIB])
@@ -146,7 +146,7 @@ def test_one_that_trickles_loses_its_turn():
     assert trickling.left == 1
 
 
-def test_a_strict_pool_refuses_what_is_larger_than_half_of_it():
+def test_a_strict_pool_refuses_requests_larger_than_half_of_it():
     pool = MemoryPool(100 * KIB, strict=True)
     with pytest.raises(InvalidReceiveError, match="queued.max.request.bytes"):
         Peer(pool, [51 * KIB]).read(10)
@@ -157,7 +157,7 @@ def test_a_strict_pool_refuses_what_is_larger_than_half_of_it():
     assert fits.left == 0
 
 
-def test_a_declared_size_takes_nothing():
+def test_a_declared_size_takes_no_memory():
     pool = MemoryPool(100 * KIB)
     receive = NetworkReceive(1 << 30, pool)
     receive.feed(memoryview(struct.pack(">i", 90_000_000) + b"1234"), 8)

@@ -1,4 +1,4 @@
-"""Log lines that any peer can cause are few for each address, and what is left out is counted."""
+"""The number of log lines that clients can cause is limited for each address, and suppressed lines are counted."""
 
 import logging
 
@@ -15,7 +15,7 @@ def made(lines_per_minute=3):
     return PeerFailureLog(LINES, scheduler.schedule, lines_per_minute), clock, scheduler
 
 
-def test_an_address_has_its_lines_and_then_a_count(caplog):
+def test_an_address_gets_some_lines_and_then_a_count(caplog):
     log, clock, scheduler = made()
     for number in range(10):
         log.log("10.0.0.1", logging.WARNING, "failed: %d", number)
@@ -42,7 +42,7 @@ def test_the_addresses_of_one_ipv6_network_share_their_lines(caplog):
     assert [record.args[0] for record in caplog.records] == ["2001:db8::1", "2001:db8:0:1::1"]
 
 
-def test_ever_new_addresses_share_their_lines_from_the_thousandth_on(caplog):
+def test_from_the_thousandth_address_on_all_share_their_lines(caplog):
     log, _, _ = made(lines_per_minute=1)
     for number in range(5000):
         log.log(f"10.0.{number >> 8}.{number & 255}", logging.WARNING, "failed")

@@ -1,4 +1,4 @@
-"""Pipes: bytes from one socket to another, in order, however little either takes, and no pipe is lost."""
+"""Tests of pipes: they pass bytes between sockets in order, in any portions, and no pipe stays open."""
 
 import os
 import socket
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="splice is Linux
 
 @pytest.fixture
 def ends():
-    """A node's socket and its peer, a client's socket and its peer; those of the gateway do not block."""
+    """Return a node's socket and its peer, and a client's socket and its peer. Those of the gateway do not block."""
     node, node_peer = socket.socketpair()
     client, client_peer = socket.socketpair()
     for one in (node_peer, client_peer):
@@ -27,7 +27,7 @@ def ends():
 
 
 class Opened:
-    """Opens pipes, at most `most` in all."""
+    """Opens at most `most` pipes in all."""
 
     def __init__(self, most=100):
         self.left = most
@@ -41,7 +41,7 @@ class Opened:
         return self.pipes[-1]
 
 
-def test_bytes_pass_in_order_through_one_pipe_however_little_the_client_takes(ends):
+def test_bytes_pass_in_order_through_one_pipe_to_a_slow_client(ends):
     node, node_peer, client, client_peer = ends
     opened = Opened()
     pipes, layer = Pipes(opened), PlaintextTransportLayer(client_peer)
@@ -110,6 +110,6 @@ def test_few_empty_pipes_are_kept():
         os.fstat(last)
 
 
-def test_a_pipe_holds_what_it_says():
+def test_a_pipe_holds_as_many_bytes_as_it_reports():
     pipe = Pipe()
     assert os.write(pipe.writer, bytes(2 * PIPE_BYTES)) == PIPE_BYTES

@@ -1,4 +1,4 @@
-"""Pollers of all kinds, and several listening sockets watched by each of them."""
+"""Tests of all kinds of pollers, and of several listening sockets that each of them watches."""
 
 import contextlib
 import dataclasses
@@ -25,7 +25,7 @@ KINDS = {
 
 @pytest.fixture(params=KINDS)
 def platform(request, monkeypatch):
-    """The platform whose pollers are of one kind."""
+    """Return the platform whose pollers are of one kind."""
     with_epoll = PLATFORM.epoll if request.param == "epoll" else None
     changed = dataclasses.replace(PLATFORM, epoll=with_epoll, selector=KINDS[request.param])
     for module in (poller, listening_sockets):
@@ -43,14 +43,14 @@ def pair():
 
 
 def polled(made, *, within_s=5.0):
-    """The first events; none after that time."""
+    """Return the first events, or none after the time limit."""
     end_s = time.monotonic() + within_s
     while not (events := made.poll(0.05)) and time.monotonic() < end_s:
         pass
     return events
 
 
-def test_a_mask_is_what_is_waited_for(platform, pair):
+def test_a_poller_reports_the_events_of_the_mask(platform, pair):
     client, accepted = pair
     with contextlib.closing(make_poller()) as made:
         made.register(accepted.fileno(), READ | WRITE)
@@ -67,7 +67,7 @@ def test_a_mask_is_what_is_waited_for(platform, pair):
         assert made.poll(0) == []
 
 
-def test_the_end_of_a_connection_that_is_watched_for_nothing_is_seen(platform, pair):
+def test_the_end_of_a_connection_is_reported_even_with_an_empty_mask(platform, pair):
     client, accepted = pair
     with contextlib.closing(make_poller()) as made, contextlib.closing(Waker("selectors")) as waker:
         made.register(waker.descriptor, READ)
@@ -76,7 +76,7 @@ def test_the_end_of_a_connection_that_is_watched_for_nothing_is_seen(platform, p
         assert polled(made, within_s=0.3) == []
         client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         client.close()
-        # A thread that has other work, too, looks.
+        # A thread with other work also polls.
         waker.wake()
         seen = set()
         end_s = time.monotonic() + 5
@@ -85,7 +85,7 @@ def test_the_end_of_a_connection_that_is_watched_for_nothing_is_seen(platform, p
         assert seen == {waker.descriptor, accepted.fileno()}
 
 
-def test_more_sockets_than_the_system_takes_are_refused(monkeypatch):
+def test_more_sockets_than_the_system_allows_are_refused(monkeypatch):
     monkeypatch.setattr(poller, "PLATFORM", dataclasses.replace(PLATFORM, max_watched=2))
     ours, theirs = socket.socketpair()
     with ours, theirs, contextlib.closing(SelectorsPoller()) as made:
@@ -134,7 +134,7 @@ def test_a_waker_wakes_once_for_many_calls(platform):
 
 
 @pytest.mark.parametrize("kind", ["auto", "selectors"])
-def test_a_closed_waker_leaves_the_next_owner_of_its_descriptor_alone(kind):
+def test_a_closed_waker_does_not_write_to_a_reused_descriptor(kind):
     waker = Waker(kind)
     read_end, write_end = os.pipe()
     number = waker.descriptor

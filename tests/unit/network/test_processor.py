@@ -1,4 +1,4 @@
-"""What a processor looks at last before it sleeps: what is handed over until then must not wait for its wake-up."""
+"""Tests of a processor's last checks before it sleeps: work that was handed over must not wait for the next wake-up."""
 
 import pytest
 
@@ -14,7 +14,7 @@ from tests.unit.network.test_channel import channel as quiet_channel
 
 
 class Watching(FakePoller):
-    """Notes how long it was to sleep."""
+    """A selector that records for how long it was to sleep."""
 
     def __init__(self):
         super().__init__()
@@ -54,19 +54,19 @@ def queued():
     return request
 
 
-def test_with_nothing_to_do_it_sleeps(subject, poller):
+def test_a_processor_without_work_sleeps(subject, poller):
     subject.run_once()
     assert poller.timeouts[0] > 0
 
 
-def test_it_sleeps_while_the_queue_is_full(subject, poller):
+def test_a_processor_sleeps_while_the_queue_is_full(subject, poller):
     for _ in range(2):
         subject._enqueue(queued())
     subject.run_once()
     assert poller.timeouts[0] > 0
 
 
-def test_it_does_not_sleep_over_room_that_was_made_just_before(subject, poller, channel):
+def test_a_processor_does_not_sleep_if_room_was_made_just_before(subject, poller, channel):
     for _ in range(2):
         subject._enqueue(queued())
     going_to_sleep = subject.inbox.going_to_sleep
@@ -84,7 +84,7 @@ def test_it_does_not_sleep_over_room_that_was_made_just_before(subject, poller, 
 
 
 class Accepting:
-    """An acceptor that notes whether connections are still to be closed when it is called."""
+    """An acceptor that records whether connections are still being closed when it is called."""
 
     descriptor = 7
     paused_until_ns = 0
@@ -120,7 +120,7 @@ def test_a_listener_that_is_online_again_accepts_once_the_earlier_connections_ar
 
 
 @pytest.mark.parametrize("error", [ConnectionResetError("reset by peer"), ZeroDivisionError("on purpose")])
-def test_a_call_that_fails_closes_its_channel_and_stops_no_other(subject, error):
+def test_a_failing_call_closes_only_its_channel(subject, error):
     failing, called = quiet_channel(), []
 
     def fail(_argument):
@@ -144,7 +144,7 @@ def test_a_channel_that_closes_is_not_charged_for_the_others(monkeypatch, poller
     def advance(channel):
         clock.advance_ms(40 if channel is busy else 2)
         if channel is closing:
-            # As a close does, before the rest of its turn.
+            # A close happens like this, before the rest of its turn.
             subject.selector.charge(channel)
 
     monkeypatch.setattr(subject.lifecycle, "advance", advance)

@@ -1,4 +1,4 @@
-"""PROXY headers: taken whole and alone, however they come, and refused when they are wrong."""
+"""Tests of PROXY headers: read exactly, in pieces of any size, and refused if they are invalid."""
 
 import ipaddress
 import struct
@@ -16,7 +16,7 @@ SIGNATURE = b"\r\n\r\n\0\r\nQUIT\n"
 
 
 class Feed:
-    """A stream that arrives in pieces, and a reader that takes its header off."""
+    """A stream that arrives in pieces, and a reader that removes its header."""
 
     def __init__(self, stream, cuts=()):
         self.reader = ProxyHeaderReader()
@@ -40,7 +40,7 @@ tlvs = st.lists(st.tuples(st.sampled_from([0x01, 0x02, 0x04, 0x20, 0xE0]), st.bi
 
 @st.composite
 def headers(draw):
-    """Bytes of a right header, and what they say."""
+    """Return the bytes of a valid header, and their meaning."""
     source, destination = draw(addresses)
     source_port, destination_port = draw(ports), draw(ports)
     said = Address(str(source), source_port)
@@ -54,7 +54,7 @@ def headers(draw):
 
 
 @given(header=headers(), rest=st.binary(max_size=50), cuts=st.lists(st.integers(0, 200), max_size=8))
-def test_a_header_is_taken_whole_and_nothing_after_it(header, rest, cuts):
+def test_exactly_the_header_is_read(header, rest, cuts):
     data, said = header
     feed = Feed(data + rest, [cut for cut in cuts if cut < len(data + rest)])
     assert feed.reader.done
@@ -63,7 +63,7 @@ def test_a_header_is_taken_whole_and_nothing_after_it(header, rest, cuts):
 
 
 @given(stream=st.binary(min_size=1, max_size=200), cuts=st.lists(st.integers(0, 200), max_size=8))
-def test_anything_else_is_left_alone_or_refused(stream, cuts):
+def test_other_bytes_are_left_unread_or_refused(stream, cuts):
     try:
         feed = Feed(stream, [cut for cut in cuts if cut < len(stream)])
     except InvalidProxyHeaderError:
@@ -76,7 +76,7 @@ def test_anything_else_is_left_alone_or_refused(stream, cuts):
 
 
 @given(header=headers(), position=st.integers(0, 300), value=st.integers(0, 255))
-def test_a_damaged_header_never_does_more_than_be_refused(header, position, value):
+def test_a_damaged_header_is_read_or_refused_without_another_error(header, position, value):
     data = bytearray(header[0])
     data[position % len(data)] = value
     try:
@@ -98,7 +98,7 @@ def test_a_damaged_header_never_does_more_than_be_refused(header, position, valu
         (version_2(family=0x31, body=bytes(216)), 2),
     ],
 )
-def test_a_proxy_that_speaks_for_itself_names_no_client(data, version):
+def test_a_header_of_the_proxy_itself_names_no_client(data, version):
     feed = Feed(data + b"rest")
     assert feed.reader.header == ProxyHeader(version)
     assert feed.rest == b"rest"
@@ -143,5 +143,5 @@ def test_a_checksum_is_checked():
     ("host", "trusted"),
     [("10.1.2.3", True), ("::ffff:10.1.2.3", True), ("11.1.2.3", False), ("fe80::1%eth0", True), ("fe81::1", False)],
 )
-def test_trusted_proxies_are_networks(host, trusted):
+def test_trusted_proxies_are_given_as_networks(host, trusted):
     assert TrustedProxies(["10.0.0.0/8", "fe80::/16"], required=True).trusts(Address(host, 1)) is trusted

@@ -1,4 +1,4 @@
-"""NetworkReceive: however the bytes are cut, the same frames come out, and a declared size costs nothing."""
+"""Tests of NetworkReceive: frames are independent of how bytes arrive, and a declared size takes no memory."""
 
 import random
 import struct
@@ -20,7 +20,7 @@ def framed(bodies):
 
 
 def feed_in_pieces(receive, data, cuts, direct_from):
-    """As the selector does: straight to the frame's own buffer when enough is missing, else through a shared one."""
+    """Pass bytes as the selector does: to the frame's own buffer if many are missing, else through a shared buffer."""
     shared = memoryview(bytearray(len(data)))
     position = 0
     for cut in [*sorted(cuts), len(data)]:
@@ -51,7 +51,7 @@ def test_frames_do_not_depend_on_how_bytes_arrive(bodies, cuts, direct_from):
 
 
 @pytest.mark.parametrize("size", [-1, -(2**31), MAX + 1, 2**31 - 1])
-def test_impossible_sizes_are_refused_before_anything_is_taken(size):
+def test_impossible_sizes_are_refused_before_memory_is_taken(size):
     pool = MemoryPool(1000)
     receive = NetworkReceive(MAX, pool)
     with pytest.raises(InvalidReceiveError, match=str(size)):
@@ -94,7 +94,7 @@ def test_a_request_larger_than_the_pool_passes_alone():
     assert not pool.try_allocate(1)
 
 
-def test_discard_gives_everything_back():
+def test_discard_releases_all_memory():
     pool = MemoryPool(100)
     receive = NetworkReceive(MAX, pool)
     data = framed([b"12345678"]) + struct.pack(">i", 50) + b"half"
@@ -133,7 +133,7 @@ def test_a_key_that_no_api_has_gets_the_default(api_key):
 
 
 @pytest.mark.parametrize("cut", range(6))
-def test_the_limit_holds_wherever_the_first_bytes_are_cut(cut):
+def test_the_limit_holds_however_the_first_bytes_are_divided(cut):
     receive = NetworkReceive(100 << 20)
     receive.limits = request_limits(max_bytes={"Heartbeat": 99_999})
     data = memoryview(large(ApiKey.HEARTBEAT, 100_000))
@@ -144,7 +144,7 @@ def test_the_limit_holds_wherever_the_first_bytes_are_cut(cut):
 
 
 @given(cuts=st.lists(st.integers(0, 200_000), max_size=6))
-def test_large_frames_within_the_limit_come_whole_however_they_are_cut(cuts):
+def test_large_frames_within_the_limit_are_complete_however_they_are_divided(cuts):
     body = struct.pack(">h", ApiKey.METADATA) + random.Random(2).randbytes(90_000)
     receive = NetworkReceive(MAX)
     receive.limits = request_limits()

@@ -1,4 +1,4 @@
-"""NetworkSend: buffers and file regions leave whole and in order, however little the transport takes at a time."""
+"""Tests of NetworkSend: buffers and file regions are sent completely and in order, in any portions."""
 
 import pytest
 from hypothesis import given
@@ -10,7 +10,7 @@ from klamm.wire.chunks import flatten_small
 
 
 class TricklingTransport(TransportLayer):
-    """Takes the given numbers of bytes, call by call; then everything."""
+    """A transport that accepts the given numbers of bytes, call by call, and then everything."""
 
     def __init__(self, allowances):
         self._allowances = iter(allowances)
@@ -74,7 +74,7 @@ def content(chunk):
     allowances=st.lists(st.integers(0, 50_000), max_size=30),
     use_send_file=st.booleans(),
 )
-def test_everything_leaves_in_order_and_files_are_closed_once(chunks, allowances, use_send_file):
+def test_everything_is_sent_in_order_and_files_are_closed_once(chunks, allowances, use_send_file):
     transport = TricklingTransport(allowances)
     send = NetworkSend(chunks, None if use_send_file else memoryview(bytearray(5000)))
     for _ in range(len(allowances) + 4000):
@@ -85,7 +85,7 @@ def test_everything_leaves_in_order_and_files_are_closed_once(chunks, allowances
     assert all(c.closed == 1 for c in chunks if isinstance(c, Region))
 
 
-def test_close_lets_go_of_files_that_were_not_sent():
+def test_close_closes_files_that_were_not_sent():
     regions = [Region(0, 10), Region(0, 10)]
     send = NetworkSend([b"x", *regions], None)
     assert not send.write_to(TricklingTransport([1, 4, 0]))
@@ -100,7 +100,7 @@ def test_small_regions_are_read_into_memory():
 
 
 @pytest.mark.parametrize("scratch", [None, memoryview(bytearray(64 * 1024))])
-def test_a_peer_that_takes_all_gets_256_kib_of_files_a_turn(scratch):
+def test_a_fast_client_gets_256_kib_of_files_in_a_turn(scratch):
     transport, send = TricklingTransport([]), NetworkSend([b"head", Region(0, 600 * 1024), b"tail"], scratch)
     turns = []
     while True:

@@ -1,4 +1,4 @@
-"""Channels that are READY are read at once; those that are not set up yet take turns."""
+"""Tests of the order in which channels are read: those that are READY at once, those in setup in turns."""
 
 from collections import deque
 
@@ -13,7 +13,7 @@ FRAME = b"\0\0\0\4abcd"
 
 
 class Bytes(QuietTransport):
-    """What has come and was not read."""
+    """Bytes that have arrived and were not read."""
 
     def __init__(self, *pieces):
         self.pieces = deque(pieces)
@@ -84,7 +84,7 @@ def test_bytes_sent_before_the_close_of_a_channel_in_setup_are_read(selector, po
     assert selector.disconnected == [second]
 
 
-def test_one_that_became_ready_while_it_waited_is_read(selector, poller):
+def test_a_channel_that_becomes_ready_while_it_waits_is_read(selector, poller):
     _first, second = (join(selector, number, ChannelState.AUTHENTICATE, FRAME) for number in (1, 2))
     poller.events = dict.fromkeys((1, 2), READ)
     turn(selector)
@@ -96,7 +96,7 @@ def test_one_that_became_ready_while_it_waited_is_read(selector, poller):
 
 
 class Hoarded(Bytes):
-    """As TLS does, it buffers bytes of the socket that were not read yet."""
+    """A transport that buffers unread bytes of the socket, as TLS does."""
 
     @property
     def has_buffered_data(self):
@@ -105,7 +105,7 @@ class Hoarded(Bytes):
 
 @pytest.mark.parametrize("state", [ChannelState.AUTHENTICATE, ChannelState.READY])
 @pytest.mark.parametrize("split_at", [0, 3])
-def test_complete_frames_before_an_invalid_size_are_handed_on(selector, poller, state, split_at):
+def test_complete_frames_before_an_invalid_size_are_handled(selector, poller, state, split_at):
     channel = join(selector, 1, state)
     data = FRAME + b"\xff\xff\xff\xff"
     channel.admit(Hoarded(*filter(None, (data[:split_at], data[split_at:]))))
@@ -115,7 +115,7 @@ def test_complete_frames_before_an_invalid_size_are_handed_on(selector, poller, 
         poller.events = {}
     assert [bytes(frame) for frame in channel.receive.frames] == [b"abcd"]
     assert received(selector) == [channel]
-    # One that is READY ends when what came before is answered.
+    # A channel that is READY ends after earlier requests are answered.
     is_ready = state is ChannelState.READY
     assert channel.state is (ChannelState.FINISHING if is_ready else state)
     assert selector.disconnected == ([] if is_ready else [channel])

@@ -1,4 +1,4 @@
-"""Requests that wait for room in the queue: a scheduler that raises, and room that is made at the wrong moment."""
+"""Tests of requests that wait for room in the queue: failing schedulers, and room that appears at a bad moment."""
 
 import threading
 
@@ -10,7 +10,10 @@ from tests.unit.network.fakes import connection_context
 
 
 class Moody(Fifo):
-    """One lane for each client; raises for those that `hates` names. `late` clients find no room the first time."""
+    """A scheduler with one lane for each client.
+
+    It raises for clients in `hates`. `late` clients find no room at first.
+    """
 
     hates: tuple[str, ...] = ()
     full_for: tuple[str, ...] = ()
@@ -31,7 +34,7 @@ class Moody(Fifo):
 
 
 class Processor:
-    """Counts how often it is woken, and keeps what it gives up."""
+    """A processor that counts its wake-ups, and keeps the requests that it gives up."""
 
     def __init__(self, scheduler):
         self.woken = 0
@@ -54,7 +57,7 @@ def request(client_id):
     return made
 
 
-def test_a_scheduler_that_raises_for_a_waiting_request_costs_that_connection_only(caplog):
+def test_a_scheduler_that_raises_for_a_waiting_request_closes_only_its_connection(caplog):
     scheduler = Moody(None, 1)
     processor = Processor(scheduler)
     waiting = processor.waiting
@@ -87,8 +90,8 @@ def test_a_cancelled_request_takes_no_place_in_the_queue():
     assert served == [made[0], made[2]]
 
 
-def test_a_second_offer_that_succeeds_does_not_take_the_wake_up_from_another_lane():
-    """One request of a processor waits; the next one finds room between its refusal and its registration."""
+def test_a_successful_second_offer_keeps_the_wake_up_of_another_lane():
+    """One request of a processor waits. The next one finds room between its refusal and its registration."""
     scheduler = Moody(None, 10)
     processor = Processor(scheduler)
     scheduler.full_for = ("waits",)
@@ -101,8 +104,8 @@ def test_a_second_offer_that_succeeds_does_not_take_the_wake_up_from_another_lan
     assert processor.waiting.has_room
 
 
-def test_room_made_before_the_processor_sleeps_is_seen():
-    """A wake-up of a processor that does not sleep goes nowhere: what it looks at last is `has_room`."""
+def test_a_processor_notices_room_that_appears_before_it_sleeps():
+    """A wake-up of a processor that does not sleep has no effect. Before it sleeps, the processor checks `has_room`."""
     scheduler = Moody(None, 1)
     processor = Processor(scheduler)
     for client_id in ("first", "second"):
@@ -118,7 +121,7 @@ def test_room_made_before_the_processor_sleeps_is_seen():
 
 
 class SlowlyRegistered:
-    """A wake-up; while it is being registered, a handler takes a request."""
+    """A wake-up. While it is being registered, a handler takes a request."""
 
     def __init__(self, channel):
         self.channel = channel
@@ -132,12 +135,12 @@ class SlowlyRegistered:
         if self.handler is None:
             self.handler = threading.Thread(target=self.channel.receive_request)
             self.handler.start()
-            # Time to come as far as it can: it ends, or waits for the registration.
+            # The handler gets time to end, or to wait for the registration.
             self.handler.join(0.1)
         return 1
 
 
-def test_a_handler_does_not_lose_the_registration_that_it_overtakes():
+def test_a_handler_finds_a_registration_that_ends_after_its_take():
     scheduler = Moody(None, 2)
     processor = Processor(scheduler)
     for client_id in ("first", "second", "third"):

@@ -1,4 +1,4 @@
-"""One processor's request path without its network: frames in, frames out, threads played by the test."""
+"""A processor's request path without a network: frames in, frames out. The test plays the threads."""
 
 import struct
 from collections import deque
@@ -21,7 +21,7 @@ CORRELATION_ID = 77
 
 
 class Events(RequestObserver):
-    """Keeps what it is notified of."""
+    """An observer that keeps its notifications."""
 
     def __init__(self):
         super().__init__(None)
@@ -36,7 +36,7 @@ class Events(RequestObserver):
 
 
 def handler(module, handle, **options):
-    """An API with all of its versions; does not block by default."""
+    """Return an API with all its versions. Its handler does not block by default."""
     return ApiHandler(
         api_key=int(module.API_KEY),
         name=module.NAME,
@@ -48,7 +48,7 @@ def handler(module, handle, **options):
 
 
 class Line:
-    """A listener with one connection. `queue` holds what waits for a handler, `delivered` what has come back."""
+    """A listener with one connection. `queue` has requests that wait for a handler, `delivered` the responses."""
 
     def __init__(self, *handlers, mode="hybrid", filters=(), observed=True, counted=True, throttles=(), limits=None):
         self.clock = ManualClock()
@@ -85,14 +85,14 @@ class Line:
         return self.pipeline.submit(frame, None, self.connection, self.clock.monotonic_ns())
 
     def metric(self, name):
-        """A metric of requests, by its labels."""
+        """Return a metric of requests, by its labels."""
         full = f"kafka.network:type=RequestMetrics,name={name}"
         (family,) = self.registry.collect(lambda one: one == full)
         return {tuple(sample.labels.values()): sample.value for sample in family.samples}
 
 
 def response_in(chunks, response_class, version):
-    """The response in a whole frame."""
+    """Return the response in a whole frame."""
     frame = b"".join(bytes(chunk) for chunk in chunks)
     size, correlation_id = struct.unpack_from(">ii", frame)
     assert size == len(frame) - 4

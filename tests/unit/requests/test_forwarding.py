@@ -1,4 +1,4 @@
-"""The throttle time of a response that was not decoded."""
+"""Tests of the throttle time in responses that were not decoded."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from klamm.wire.messages.sasl_handshake import SaslHandshakeResponse
 
 
 @pytest.mark.parametrize(("own_ms", "expected_ms"), [(0, 50), (49, 50), (50, 50), (70, 70)])
-def test_the_longer_throttle_time_counts(own_ms, expected_ms):
+def test_the_longer_throttle_time_is_sent(own_ms, expected_ms):
     message = HeartbeatResponse(own_ms, 3)
     for response in (OpaqueResponse(message.encode(4)), OpaqueResponse(message.encode(4), None, message)):
         throttled = response.throttled(HeartbeatResponse.API_KEY, 4, 50)
@@ -18,7 +18,7 @@ def test_the_longer_throttle_time_counts(own_ms, expected_ms):
 
 
 @pytest.mark.parametrize(("own_ms", "expected_ms"), [(0, 50), (50, 50), (70, 70)])
-def test_the_longer_throttle_time_counts_at_the_beginning_of_a_stream(own_ms, expected_ms):
+def test_the_longer_throttle_time_is_sent_at_the_beginning_of_a_stream(own_ms, expected_ms):
     stream = ResponseStream(STREAMED_FROM_BYTES + 1)
     body = FetchResponse(own_ms, 3).encode(12)
     throttled = OpaqueResponse(body, stream).throttled(FetchResponse.API_KEY, 12, 50)

@@ -1,4 +1,4 @@
-"""Handler threads, and requests that have ended while they waited for one."""
+"""Tests of handler threads, and of requests that end while they wait for a thread."""
 
 import gc
 
@@ -33,7 +33,7 @@ def pending_requests():
 
 
 def serve_one():
-    """Return a handler thread's pool whose only request has been answered."""
+    """Return the pool of a handler thread whose only request has been answered."""
     line = Line(handler(heartbeat, lambda request, context: heartbeat.HeartbeatResponse(), blocking=True))
     channel = RequestChannel(Fifo(None, 10))
     assert channel.send_request(line.submit(ping())[0].context, lambda: None)
@@ -43,7 +43,7 @@ def serve_one():
     return pool
 
 
-def test_a_thread_that_waits_keeps_nothing_of_its_last_request():
+def test_a_waiting_thread_keeps_no_reference_to_its_last_request():
     before = pending_requests()
     pool = serve_one()
     wait_until(lambda: pending_requests() == before)

@@ -1,4 +1,4 @@
-"""Each request ends exactly once, in every way it can end: for observers, metrics, and threads that answer it again."""
+"""Each request ends exactly once in every way: for observers, metrics, and threads that answer it again."""
 
 import pytest
 from hypothesis import settings
@@ -117,11 +117,11 @@ def test_each_outcome_is_observed_and_counted_once(api, options, go, outcome, ob
     assert value.count == 1
 
 
-def test_all_outcomes_are_tried():
+def test_the_cases_contain_all_outcomes():
     assert {outcome for *_, outcome in ENDS} == set(O)
 
 
-def test_ending_twice_is_a_bug():
+def test_ending_a_request_twice_raises():
     line = Line(handler(heartbeat, pong))
     request, _ = line.submit(ping())
     line.pipeline.end((request,), O.ANSWERED)
@@ -137,7 +137,7 @@ def test_requests_that_end_together_are_observed_in_their_order():
     assert [event.context for event in line.events.ended] == [request.context for request in requests]
 
 
-def test_an_event_says_what_was_asked_and_answered_and_how_long_it_took():
+def test_an_event_has_request_response_and_times():
     line = Line(handler(heartbeat, later, blocking=True))
     clock = line.clock
     clock.advance_ms(1)
@@ -183,7 +183,7 @@ def test_without_observers_throttles_and_metrics_nothing_is_timed():
 
 
 class Connection:
-    """A channel, as far as requests go."""
+    """A channel, as requests see it."""
 
     def __init__(self):
         self.open = True
@@ -206,7 +206,7 @@ def act_of(message):
 
 
 class Requests(RuleBasedStateMachine):
-    """Acts as the processor of two connections, as the handlers, and as threads that answer late."""
+    """Acts as the processor of two connections, as the handlers, and as threads that answer later."""
 
     def __init__(self):
         super().__init__()

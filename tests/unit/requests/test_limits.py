@@ -1,4 +1,4 @@
-"""What one request may cost: where it runs, how many elements it has, how large its answer gets."""
+"""Tests of the limits of a request: its thread, its number of elements, the size of its answer."""
 
 import gc
 
@@ -34,7 +34,7 @@ def topics(count, name="t"):
 
 
 @pytest.mark.parametrize(("mode", "inline"), [("hybrid", False), ("inline", True)])
-def test_a_frame_over_64_kib_does_not_run_on_the_network_thread(mode, inline):
+def test_a_frame_above_64_kib_does_not_run_on_the_network_thread(mode, inline):
     calls, handle = answering(metadata.MetadataResponse())
     line = Line(handler(metadata, handle), mode=mode)
     request = topics(300, "n" * 240)
@@ -63,7 +63,7 @@ def test_a_request_of_many_elements_goes_to_the_handlers(count, inline):
     assert line.events.outcomes == [RequestOutcome.ANSWERED]
 
 
-def test_a_large_request_runs_in_a_turn_of_its_own_and_lets_its_messages_go():
+def test_a_large_request_runs_in_its_own_turn_and_frees_its_messages():
     running = []
 
     def handle(request, context):
@@ -79,7 +79,7 @@ def test_a_large_request_runs_in_a_turn_of_its_own_and_lets_its_messages_go():
     assert not SHARED_INTERPRETER.running
 
 
-def test_a_large_request_of_an_observed_listener_lets_its_messages_go_at_its_end():
+def test_a_large_request_of_an_observed_listener_frees_its_messages_at_its_end():
     line = Line(handler(metadata, lambda request, context: metadata.MetadataResponse()))
     request, _ = line.submit(topics(101), 12)
     run(line)
@@ -105,7 +105,7 @@ def test_an_error_does_not_hold_the_messages_of_its_request():
         gc.enable()
 
 
-def test_a_handler_may_leave_the_network_thread_once_it_knows_what_it_is_up_to():
+def test_a_handler_may_leave_the_network_thread_if_its_request_is_costly():
     calls = []
 
     def handle(request, context):
@@ -121,7 +121,7 @@ def test_a_handler_may_leave_the_network_thread_once_it_knows_what_it_is_up_to()
     assert calls == [ping(), ping()]
 
 
-def test_a_request_that_waits_after_all_ends_with_its_connection():
+def test_a_request_that_left_the_network_thread_ends_with_its_connection():
     line = Line(handler(heartbeat, lambda request, context: context.leave_processor()))
     request, _ = line.submit(ping())
     line.pipeline.lose(request)
@@ -130,7 +130,7 @@ def test_a_request_that_waits_after_all_ends_with_its_connection():
     assert not line.delivered
 
 
-def test_too_many_elements_are_answered_where_the_answer_has_a_place_for_an_error():
+def test_too_many_elements_get_an_error_if_the_answer_has_a_field_for_it():
     calls, handle = answering(join_group.JoinGroupResponse())
     line = Line(handler(join_group, handle), limits=request_limits(max_elements={"JoinGroup": 60}))
     protocols = [join_group.JoinGroupRequestProtocol(f"the-protocol-{n}", b"") for n in range(61)]
@@ -155,7 +155,7 @@ def test_too_many_elements_are_answered_where_the_answer_has_a_place_for_an_erro
         ),
     ],
 )
-def test_elsewhere_too_many_elements_close_the_connection(module, version, message):
+def test_too_many_elements_close_the_connection_if_the_answer_has_no_error_field(module, version, message):
     line = Line(handler(module, None), limits=request_limits(max_elements={"default": 90}))
     with pytest.raises(InvalidRequestError, match="more than 90 elements .request_max_elements"):
         line.submit(message, version)
@@ -170,7 +170,7 @@ def test_elements_are_counted_on_a_handlers_thread_too():
     )
 
 
-def test_an_answer_that_gets_too_large_is_an_error():
+def test_an_answer_that_is_too_large_becomes_an_error():
     groups = [describe_groups.DescribedGroup(group_id=f"group-{n}") for n in range(100)]
     _, handle = answering(describe_groups.DescribeGroupsResponse(groups=groups))
     line = Line(handler(describe_groups, handle), limits=request_limits(max_answer_bytes={"default": 500}))
@@ -181,7 +181,7 @@ def test_an_answer_that_gets_too_large_is_an_error():
     assert line.limits.counts.counters["response_bytes"].value == 1
 
 
-def test_a_handler_may_find_early_that_its_answer_gets_too_large():
+def test_a_handler_may_notice_early_that_its_answer_will_be_too_large():
     made = []
 
     def handle(request, context):

@@ -1,4 +1,4 @@
-"""Requests from their frames to their answers: inline, queued, parked, refused, malformed, not served."""
+"""Tests of requests from frame to response: inline, queued, waiting, refused, malformed, unsupported."""
 
 import threading
 
@@ -26,12 +26,12 @@ def error_of(chunks, version=4):
 
 
 def run(line):
-    """A handler's thread takes what waits; what comes back."""
+    """Run a waiting request on a handler's thread. Return the responses."""
     line.pipeline.run_queued(line.queue.popleft())
     return line.delivered.popleft()
 
 
-# ---- the ways
+# ---- where requests run
 
 
 @pytest.mark.parametrize("version", [0, 3, 4])
@@ -78,7 +78,7 @@ def test_an_api_that_may_block_goes_to_a_handlers_thread(mode, options, inline):
     assert response_in(result, heartbeat.HeartbeatResponse, 4) == PONG
 
 
-def test_a_parked_request_is_answered_from_another_thread():
+def test_a_waiting_request_is_answered_from_another_thread():
     line = Line(handler(heartbeat, later))
     request, result = line.submit(ping())
     assert result is LATER
@@ -90,7 +90,7 @@ def test_a_parked_request_is_answered_from_another_thread():
     assert response_in(request.result, heartbeat.HeartbeatResponse, 4) == PONG
 
 
-def test_a_queued_request_may_be_parked_too():
+def test_a_queued_request_may_also_wait():
     line = Line(handler(heartbeat, later, blocking=True))
     request, _ = line.submit(ping())
     line.pipeline.run_queued(line.queue.popleft())
@@ -134,13 +134,13 @@ def test_a_handler_may_close_the_connection_once():
     assert [one.result for one in line.delivered] == [CloseConnection("enough")]
 
 
-def test_no_response_is_none():
+def test_a_request_without_response_gets_none():
     line = Line(handler(produce, lambda request, context: context.no_response()))
     _, result = line.submit(produced(0), 9)
     assert result is NO_RESPONSE
 
 
-# ---- what cannot be served
+# ---- requests that cannot be served
 
 
 @pytest.mark.parametrize("frame", [b"", b"\0\x0c", b"\0\x0c\0\4\0\0\0\1\0\x7f"])
@@ -245,7 +245,7 @@ def test_a_response_that_cannot_be_encoded_is_an_unknown_error():
     assert error_of(result) is ErrorCode.UNKNOWN_SERVER_ERROR
 
 
-def test_a_handler_that_raises_a_base_exception_costs_its_connection_and_reaches_the_thread():
+def test_a_base_exception_of_a_handler_closes_its_connection_and_reaches_the_thread():
     line = Line(handler(heartbeat, raising(SystemExit(3)), blocking=True))
     line.submit(ping())
     with pytest.raises(SystemExit):
@@ -281,7 +281,7 @@ def test_a_produce_with_acks_that_fails_is_answered_for_each_partition():
     assert response.responses[0].partition_responses[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-# ---- losing connections
+# ---- lost connections
 
 
 def test_a_queued_request_whose_connection_is_lost_never_runs():
@@ -327,7 +327,7 @@ def test_files_of_an_answer_that_is_not_sent_are_closed():
     assert len(closed) == 1
 
 
-def test_a_queue_that_fails_costs_the_connection():
+def test_a_failing_queue_closes_the_connection():
     line = Line(handler(heartbeat, pong, blocking=True))
     request, _ = line.submit(ping())
     line.pipeline.give_up(request, "the queue failed")
@@ -340,7 +340,7 @@ def test_a_queue_that_fails_costs_the_connection():
 
 
 class Note(RequestFilter):
-    """Writes down its calls; `name` ends what it lets through."""
+    """A filter that records its calls. It appends `name` to the group ids of requests."""
 
     def __init__(self, name, notes, api_keys=None, blocking=False):
         super().__init__(None)
@@ -367,7 +367,7 @@ class Note(RequestFilter):
 
 
 class Acts(Note):
-    """Does something else with requests."""
+    """A filter that does something else with requests."""
 
     def __init__(self, name, notes, act):
         super().__init__(name, notes)
@@ -416,7 +416,7 @@ def test_requests_pass_filters_in_order_and_responses_in_reverse(how):
 
 
 class Keeps(Note):
-    """Keeps the responses that it got, and gives back `shared` if there is one."""
+    """A filter that keeps the responses that it got. It returns `shared` if that is set."""
 
     def __init__(self, name, shared=None):
         super().__init__(name, [])
@@ -495,7 +495,7 @@ def test_an_error_that_a_filter_raises_for_a_response_replaces_it(error, code):
     assert notes[-1] == f"a response {int(code)}"
 
 
-def test_an_error_of_the_handler_passes_the_filters():
+def test_an_error_response_of_the_handler_passes_the_filters():
     notes = []
     line = Line(handler(heartbeat, raising(KafkaError(ErrorCode.ILLEGAL_GENERATION))), filters=[Note("a", notes)])
     _, result = line.submit(ping())
@@ -517,7 +517,7 @@ def test_a_request_without_response_passes_no_filter_back():
     assert notes == []
 
 
-def test_apis_that_no_filter_names_cost_nothing():
+def test_apis_that_no_filter_names_are_not_copied():
     notes = []
     line = Line(
         handler(heartbeat, pong),

@@ -1,4 +1,4 @@
-"""Routes load the modules of an API at its first request, or one after another by `load_one`."""
+"""Tests of routes, which import the modules of an API at its first request, or one by one with `load_one`."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from klamm.wire.messages import heartbeat, metadata
 
 
 class Handler:
-    """An API whose modules are imported when `load` is called, as that of `klamm.ApiHandler`."""
+    """An API whose modules are imported when `load` is called, like that of `klamm.ApiHandler`."""
 
     advertised = True
     blocking = False
@@ -28,7 +28,7 @@ class Handler:
         return self.module, lambda request, context: None
 
 
-def test_nothing_is_loaded_before_it_is_needed():
+def test_modules_are_loaded_when_they_are_needed():
     handler = Handler(metadata)
     route = Routes([handler], "hybrid").find(metadata.API_KEY)
     assert (route.name, route.flexible_from, handler.loads) == ("Metadata", 9, 0)
@@ -45,12 +45,12 @@ def test_an_api_that_cannot_be_loaded_now_is_loaded_later():
     assert route.decode == metadata.MetadataRequest.decode
 
 
-def test_an_attribute_that_a_route_does_not_have():
+def test_a_missing_attribute_of_a_route_raises():
     with pytest.raises(AttributeError, match="colour"):
         _ = Routes([Handler(metadata)], "hybrid").find(metadata.API_KEY).colour
 
 
-def test_all_are_loaded_one_after_another():
+def test_load_one_loads_all_modules_one_by_one():
     handlers = [Handler(metadata), Handler(heartbeat, failures=1)]
     routes = Routes(handlers, "hybrid")
     assert routes.load_one()

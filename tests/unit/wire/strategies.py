@@ -1,4 +1,4 @@
-"""Hypothesis strategies for messages, from their descriptions: what each version can carry, and nothing else."""
+"""Hypothesis strategies for messages: they follow the descriptions, and draw only values that a version can carry."""
 
 import importlib
 from functools import cache
@@ -49,11 +49,11 @@ class Described:
 
     @cache  # noqa: B019 - lives as long as the tests
     def values(self, version: int) -> st.SearchStrategy[Any]:
-        """Instances whose every field that `version` can carry is drawn."""
+        """Draw instances in which every field that `version` can carry is set."""
         return self._struct(self.schema.root, version)
 
     def class_of(self, struct: Struct) -> Any:
-        """The class of a struct. Where request and response share its name, each has one with a prefix."""
+        """Return the class of a struct. If request and response share the struct's name, each class has a prefix."""
         prefix = "Response" if self.schema.is_response else "Request"
         return vars(self.module).get(prefix + struct.name) or vars(self.module)[struct.name]
 

@@ -1,4 +1,4 @@
-"""The headers of batches at their limits: as many bytes, and as many records, as there may be."""
+"""Tests of batch headers at their limits: the smallest and largest numbers of bytes and records."""
 
 import re
 
@@ -23,19 +23,19 @@ HEADER = read_header(BATCH)
 
 
 def without_records(count):
-    """A batch that is all header, and says that it has so many records."""
+    """Return a batch that consists of a header, which states this number of records."""
     changed = {"records_count": count, "last_offset_delta": count - 1, "batch_length": HEADER_BYTES - 12}
     return bytes(encode_with_checksum(HEADER._replace(**changed), b""))
 
 
-def test_a_header_that_is_cut_off_says_how_many_bytes_there_are():
+def test_the_error_of_an_incomplete_header_names_its_bytes():
     assert read_header(b"x" + BATCH, 1) == HEADER
     with pytest.raises(KafkaError, match=re.escape("60 bytes are too few")) as refused:
         read_header(b"x" + BATCH[:60], 1)
     assert refused.value.error_code is ErrorCode.CORRUPT_MESSAGE
 
 
-def test_a_batch_may_be_all_header():
+def test_a_batch_may_consist_of_its_header():
     assert len(without_records(1)) == HEADER_BYTES
     assert validate_produced(without_records(1), HEADER_BYTES).records_count == 1
     with pytest.raises(KafkaError, match="count of 0 records"):
@@ -44,7 +44,7 @@ def test_a_batch_may_be_all_header():
         validate_produced(without_records(1)[:-1], HEADER_BYTES)
 
 
-def test_a_batch_of_the_largest_size_is_taken():
+def test_a_batch_of_maximum_size_is_accepted():
     assert validate_produced(BATCH, len(BATCH)) == HEADER
     with pytest.raises(KafkaError) as refused:
         validate_produced(BATCH, len(BATCH) - 1)
@@ -62,7 +62,7 @@ def test_a_batch_of_the_largest_size_is_taken():
         *((BATCH[:size_bytes], False) for size_bytes in range(HEADER_BYTES)),
     ],
 )
-def test_one_batch_is_one_that_no_whole_one_follows(produced, is_one):
+def test_a_single_batch_may_be_followed_by_an_incomplete_one(produced, is_one):
     assert holds_one_batch(produced) is is_one
 
 
@@ -73,7 +73,7 @@ def test_batches_are_iterated_up_to_a_partial_one():
     assert [bytes(one) for _, one in iterate_batches(without_records(1))] == [without_records(1)]
 
 
-def test_the_most_records_are_taken_and_one_more_is_not():
+def test_the_number_of_records_has_a_maximum():
     check_count(HEADER, BatchLimits(max_records=2))
     with pytest.raises(KafkaError) as refused:
         check_count(HEADER, BatchLimits(max_records=1))
@@ -81,11 +81,11 @@ def test_the_most_records_are_taken_and_one_more_is_not():
 
 
 def beginning(length, magic):
-    """The beginning of a batch up to its magic, which says how many bytes follow the first twelve."""
+    """Return the beginning of a batch up to its magic. It states how many bytes follow the first twelve."""
     return bytes(8) + length.to_bytes(4, "big") + bytes(4) + bytes([magic])
 
 
-def test_a_truncated_batch_after_a_batch_is_left_out():
+def test_an_incomplete_batch_after_a_batch_is_left_out():
     for rest in (BATCH[:-1], BATCH[:11], beginning(1000, 0), beginning(1000, 2)):
         assert validate_produced(BATCH + rest, len(BATCH)) == HEADER
     for rest in (beginning(1000, 3), beginning(1, 2)):

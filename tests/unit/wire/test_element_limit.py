@@ -1,4 +1,4 @@
-"""Elements are counted while a message is decoded: what has too many is refused before the excess is read."""
+"""Elements are counted while a message is decoded: a message with too many is refused before the rest is read."""
 
 import struct
 import threading
@@ -31,7 +31,7 @@ def test_the_elements_of_an_array_are_counted(version):
         limited(request, version, 499)
 
 
-def test_elements_of_elements_count_too():
+def test_elements_within_elements_are_counted():
     topics = [fetch.FetchTopic(f"t{n}", partitions=[fetch.FetchPartition(p) for p in range(5)]) for n in range(20)]
     request = fetch.FetchRequest(topics=topics)
     for version in (4, 12):
@@ -58,7 +58,7 @@ def test_the_only_element_of_an_array_counts(version):
         limited(request, version, 999)
 
 
-def test_numbers_count():
+def test_numbers_in_arrays_are_counted():
     topic = offset_fetch.OffsetFetchRequestTopic("t", list(range(1000)))
     request = offset_fetch.OffsetFetchRequest("g", [topic])
     assert limited(request, 5, 1001) == request
@@ -66,7 +66,7 @@ def test_numbers_count():
         limited(request, 5, 1000)
 
 
-def test_tagged_fields_count():
+def test_tagged_fields_are_counted():
     tagged = b"".join(struct.pack("BB", 99, 0) for _ in range(1000))
     body = api_versions.ApiVersionsRequest("a", "1").encode(3)[:-1] + b"\xe8\x07" + tagged
     decode_limited(api_versions.ApiVersionsRequest.decode, 3, body, 0, 1000)
@@ -74,7 +74,7 @@ def test_tagged_fields_count():
         decode_limited(api_versions.ApiVersionsRequest.decode, 3, body, 0, 999)
 
 
-def test_produce_counts_its_partitions():
+def test_partitions_of_a_produce_are_counted():
     data = [produce.PartitionProduceData(n, b"") for n in range(300)]
     request = produce.ProduceRequest(topic_data=[produce.TopicProduceData("t", partition_data=data)])
     for version in (8, 9):
@@ -83,14 +83,14 @@ def test_produce_counts_its_partitions():
             limited(request, version, 300)
 
 
-def test_a_limit_ends_with_its_message_whatever_became_of_it():
+def test_a_limit_ends_with_its_message_even_after_an_error():
     request = many_topics(500)
     with pytest.raises(TooManyElementsError):
         limited(request, 12, 10)
     assert metadata.MetadataRequest.decode(12, request.encode(12)) == request
 
 
-def test_a_limit_is_that_of_one_thread():
+def test_a_limit_applies_to_one_thread():
     request, seen = many_topics(500), []
 
     def decode_elsewhere(version, buffer, offset):
@@ -102,8 +102,8 @@ def test_a_limit_is_that_of_one_thread():
     assert seen == [request]
 
 
-def test_a_tagged_field_is_as_long_as_it_says():
-    """One that is longer would be read again and again, once for each of its neighbours."""
+def test_a_tagged_field_must_have_its_stated_length():
+    """A longer field would be read again and again, once for each of its neighbours."""
     body = fetch.FetchRequest(cluster_id="cluster").encode(12)
     assert body[-10:] == b"\x01\x00\x08\x08cluster"[-10:]
     for size in (0, 7, 9):

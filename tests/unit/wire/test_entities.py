@@ -1,4 +1,7 @@
-"""`map_entities` over every API and version, against the descriptions; and the bytes of the consumer protocol."""
+"""Compares `map_entities` with the descriptions for every API and version.
+
+Also tests the bytes of the consumer protocol.
+"""
 
 import random
 from struct import pack
@@ -26,7 +29,7 @@ from tests.unit.wire.strategies import DESCRIBED
 from tools.messages.descriptions import committed
 from tools.messages.schema import snake
 
-# Names without an entity type in the descriptions, which `map_entities` maps all the same.
+# Fields without an entity type in the descriptions, which `map_entities` maps nevertheless.
 UNTYPED = {
     ("ConsumerProtocolSubscription", "Topics"): "topicName",
     ("DeleteShareGroupStateRequest", "GroupId"): "groupId",
@@ -51,7 +54,7 @@ def unmarked(value):
 
 
 def typed_by_code(message, name, struct):
-    """The entity type of a field that another one of its struct decides."""
+    """Return the entity type of a field whose type depends on another field of its struct."""
     if name == "ResourceName" and "resource_type" in struct.__slots__:
         return CODES["acl" if "Acls" in message else "config"].get(struct.resource_type)
     if name == "ResourceNameFilter":
@@ -62,7 +65,7 @@ def typed_by_code(message, name, struct):
 
 
 def expected(message, struct, fields, common, kind):
-    """The struct as a nested dict, by the descriptions, with every name of that type marked."""
+    """Return the struct as a nested dictionary, in which every name of this type is marked."""
     found = {}
     for raw in fields:
         value = getattr(struct, snake(raw["name"]))
@@ -92,7 +95,7 @@ def as_dict(value):
 @pytest.mark.parametrize("described", DESCRIBED, ids=repr)
 @settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
-def test_every_name_of_a_type_is_mapped_and_nothing_else(described, data):
+def test_exactly_the_names_of_a_type_are_mapped(described, data):
     raw = committed()[described.name]
     common = {one["name"]: one["fields"] for one in raw.get("commonStructs", [])}
     version = data.draw(st.sampled_from(list(described.versions)))
@@ -106,7 +109,7 @@ def test_every_name_of_a_type_is_mapped_and_nothing_else(described, data):
             assert map_entities(copy, kind, unmarked) == message
 
 
-def test_the_descriptions_have_no_types_but_the_known_ones():
+def test_the_descriptions_have_only_known_entity_types():
     kinds = set()
 
     def look(fields):
@@ -121,7 +124,7 @@ def test_the_descriptions_have_no_types_but_the_known_ones():
     assert kinds - {None} == set(ENTITY_TYPES)
 
 
-def test_each_type_is_found_where_a_code_decides():
+def test_an_entity_type_that_depends_on_another_field_is_found():
     configs = AlterConfigsRequest(resources=[AlterConfigsResource(code, "n") for code in (2, 4, 8, 32)])
     map_entities(configs, "topicName", marked)
     assert [one.resource_name for one in configs.resources] == ["n!", "n", "n", "n"]
@@ -170,7 +173,7 @@ def test_the_bytes_of_the_consumer_protocol_are_mapped():
     assert (member.member_metadata, member.member_assignment) == (subscription("a!"), assignment("a!"))
 
 
-def test_bytes_of_others_and_bytes_that_cannot_be_read_stay():
+def test_other_bytes_and_unreadable_bytes_stay_unchanged():
     connect = JoinGroupRequest(
         protocol_type="connect", protocols=[JoinGroupRequestProtocol("range", subscription("a"))]
     )
@@ -183,8 +186,8 @@ def test_bytes_of_others_and_bytes_that_cannot_be_read_stay():
     assert map_consumer_protocol(MetadataRequest(), marked) == MetadataRequest()
 
 
-def test_bytes_that_cannot_be_read_raise_where_they_may_not_pass():
-    """A reader that takes any bytes for text, as Java does, finds both names in them."""
+def test_unreadable_bytes_raise_if_they_may_not_pass():
+    """A reader that accepts any bytes as text, like Java, finds both names in them."""
     unreadable = subscription("a", "b").replace(b"\1b", b"\1\xff")
     join = JoinGroupRequest(protocol_type="consumer", protocols=[JoinGroupRequestProtocol("range", unreadable)])
     with pytest.raises(WireError):

@@ -1,4 +1,4 @@
-"""Error codes, the exception that carries one, and the error response to any request."""
+"""Tests of error codes, of the exception with an error code, and of the error response to each request."""
 
 import pytest
 from hypothesis import given, settings
@@ -44,7 +44,7 @@ def error_codes(value):
             yield from error_codes(item)
 
 
-def test_the_error_stands_beside_each_partition():
+def test_the_error_response_has_the_error_for_each_partition():
     partitions = [OffsetCommitRequestPartition(number, 5) for number in (0, 3)]
     request = OffsetCommitRequest("group", topics=[OffsetCommitRequestTopic("t", partitions=partitions)])
     response = error_response(request, 8, ErrorCode.NOT_COORDINATOR, None, 12)
@@ -52,14 +52,14 @@ def test_the_error_stands_beside_each_partition():
     assert [(p.partition_index, p.error_code) for p in response.topics[0].partitions] == [(0, 16), (3, 16)]
 
 
-def test_the_error_stands_beside_each_topic():
+def test_the_error_response_has_the_error_for_each_topic():
     request = MetadataRequest([MetadataRequestTopic(name="a"), MetadataRequestTopic(name="b")])
     response = error_response(request, 12, ErrorCode.REQUEST_TIMED_OUT)
     assert [(topic.name, topic.error_code) for topic in response.topics] == [("a", 7), ("b", 7)]
 
 
 @pytest.mark.parametrize(("acks", "answered"), [(0, False), (1, True), (-1, True)])
-def test_a_produce_that_wants_no_answer_gets_none(acks, answered):
+def test_a_produce_with_acks_0_has_no_error_response(acks, answered):
     topic = TopicProduceData("t", partition_data=[PartitionProduceData(4, b"")])
     response = error_response(ProduceRequest(acks=acks, topic_data=[topic]), 9, ErrorCode.KAFKA_STORAGE_ERROR)
     assert (response is not None) is answered
@@ -68,7 +68,7 @@ def test_a_produce_that_wants_no_answer_gets_none(acks, answered):
         assert (partition.index, partition.error_code, partition.base_offset) == (4, 56, -1)
 
 
-def test_an_error_says_its_name_and_why():
+def test_the_text_of_an_error_has_its_name_and_reason():
     assert str(KafkaError(ErrorCode.NOT_COORDINATOR)) == "NOT_COORDINATOR"
     error = KafkaError(ErrorCode.INVALID_REQUEST, "no name")
     assert (str(error), error.error_code, error.message) == ("INVALID_REQUEST: no name", 42, "no name")

@@ -1,4 +1,4 @@
-"""The generated modules are what the generator makes of the committed descriptions."""
+"""The generated modules equal the output of the generator for the committed descriptions."""
 
 import pytest
 
@@ -21,7 +21,7 @@ from tools.messages.descriptions import BETWEEN_BROKERS, committed, committed_re
 from tools.messages.schema import Schema, Struct
 
 
-def test_the_committed_modules_are_what_the_generator_makes():
+def test_the_committed_modules_equal_the_generators_output():
     stale = stale_files(formatted({**generate(committed()), **generate_records(committed_records())}))
     assert stale == [], "run python tools/generate_messages.py"
 
@@ -35,7 +35,7 @@ def test_messages_are_kept_if_an_api_set_serves_them():
     assert {spec.name for spec in SPECS if spec.module.startswith(f"{NOT_KEPT.name}.")} == {*BETWEEN_BROKERS}
 
 
-def test_messages_that_are_not_kept_are_written_where_they_are_missing_or_differ(tmp_path):
+def test_messages_outside_git_are_written_if_they_are_missing_or_differ(tmp_path):
     write_between_brokers(tmp_path)
     folder = tmp_path / NOT_KEPT
     written = {path.name: path.read_text() for path in folder.iterdir()}
@@ -65,8 +65,10 @@ def test_a_message_reads_and_writes_the_versions_of_its_description():
 
 
 def error_paths(struct: Struct, path: str = "") -> set[str]:
-    """Every field that the description gives an error code, by its path through lists; a topic whose configs are not
-    shown has been created."""
+    """Return every field that has an error code by the description, by its path.
+
+    A topic whose configs are hidden has been created, so that field is left out.
+    """
     found = set()
     for field in struct.fields:
         if field.name.endswith("error_code") and field.name != "topic_config_error_code":

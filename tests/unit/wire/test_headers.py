@@ -1,4 +1,4 @@
-"""Headers of requests: each version comes back as it was sent, and the position is where the body begins."""
+"""Tests of request headers: each version is read back, and the position is the beginning of the body."""
 
 import pytest
 
@@ -24,14 +24,14 @@ from klamm.wire.primitives import WireError
         (-1, 4, 1),
     ],
 )
-def test_a_header_comes_back_as_it_was_sent(api_key, version, header_version, client_id):
+def test_a_header_is_read_back(api_key, version, header_version, client_id):
     head = encode_request_header(api_key, version, 77, client_id)
     known = None if header_version == 0 else client_id
     assert decode_request_header(head + b"body") == (api_key, version, 77, known, len(head))
     assert request_header_version(api_key, version) == header_version
 
 
-def test_a_client_id_may_fill_its_frame_and_not_go_beyond_it():
+def test_a_client_id_may_be_as_long_as_its_frame():
     head = encode_request_header(ApiKey.HEARTBEAT, 0, 1, "client")
     assert decode_request_header(head)[4] == len(head)
     with pytest.raises(WireError, match="client id of 6 bytes, 5 are left"):
@@ -47,6 +47,6 @@ def test_tagged_fields_of_a_header_are_skipped_up_to_a_limit():
         decode_request_header(head + bytes([65]) + bytes(200))
 
 
-def test_a_response_has_tagged_fields_where_its_request_has_but_for_api_versions():
+def test_a_response_header_has_tagged_fields_like_its_request_except_api_versions():
     assert [response_header_size(ApiKey.HEARTBEAT, version) for version in (3, 4)] == [4, 5]
     assert [response_header_size(ApiKey.API_VERSIONS, version) for version in (0, 3)] == [4, 4]

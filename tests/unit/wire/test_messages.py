@@ -1,4 +1,4 @@
-"""Every message and version without any judge: round trips, and bytes that are none of a message."""
+"""Tests of every message and version without another implementation: round trips, and bytes that are no message."""
 
 import random
 
@@ -30,7 +30,7 @@ def message_class(spec, kind):
 
 
 @pytest.mark.parametrize(("spec", "kind", "version"), ALL, ids=lambda value: getattr(value, "name", str(value)))
-def test_defaults_round_trip_and_no_cut_is_taken_for_whole(spec, kind, version):
+def test_defaults_are_read_back_and_incomplete_messages_are_refused(spec, kind, version):
     made = message_class(spec, kind)()
     data = made.encode(version)
     assert message_class(spec, kind).decode(version, data).encode(version) == data
@@ -39,7 +39,7 @@ def test_defaults_round_trip_and_no_cut_is_taken_for_whole(spec, kind, version):
             message_class(spec, kind).decode(version, data[:cut])
 
 
-def test_random_bytes_are_a_message_or_a_wire_error_and_nothing_else():
+def test_random_bytes_are_a_message_or_raise_wire_error():
     rng = random.Random(1)
     for spec, kind, version in ALL:
         sample = message_class(spec, kind)().encode(version)
@@ -55,33 +55,33 @@ def test_random_bytes_are_a_message_or_a_wire_error_and_nothing_else():
 
 
 @pytest.mark.parametrize("version", [0, 8, 9, 12])
-def test_an_array_longer_than_the_message_is_refused_before_it_is_made(version):
+def test_an_array_longer_than_the_message_is_refused_before_it_is_allocated(version):
     length = b"\x7f\xff\xff\xff" if version < 9 else b"\xff\xff\xff\xff\x0f"
     with pytest.raises(WireError, match="declared"):
         MetadataRequest.decode(version, length)
 
 
-def test_a_version_that_is_none_is_refused_both_ways():
+def test_an_unknown_version_is_neither_encoded_nor_decoded():
     with pytest.raises(WireError, match="has no version 99"):
         MetadataRequest().encode(99)
     with pytest.raises(WireError, match="has no version -1"):
         MetadataRequest.decode(-1, b"")
 
 
-def test_a_field_that_a_version_cannot_carry_is_refused_unless_it_may_be_left_out():
+def test_a_field_that_a_version_lacks_is_refused_unless_it_is_ignorable():
     with pytest.raises(WireError, match="allow_auto_topic_creation"):
         MetadataRequest(topics=[], allow_auto_topic_creation=False).encode(1)
     MetadataRequest(topics=[MetadataRequestTopic(topic_id=b"x" * 16, name="a")]).encode(1)
 
 
-def test_null_where_none_may_be_is_refused():
+def test_null_is_refused_in_fields_that_are_not_nullable():
     with pytest.raises(WireError, match="topics is null"):
         MetadataRequest(topics=None).encode(0)
     with pytest.raises(WireError):
         MetadataRequest(topics=[MetadataRequestTopic(name=None)]).encode(5)
 
 
-def test_a_nullable_struct_is_there_unless_its_mark_is_negative():
+def test_a_nullable_struct_is_null_if_its_mark_is_negative():
     cursor = RequestCursor("t", 9)
     head, tail = DescribeTopicPartitionsRequest(cursor=cursor).encode(0).split(b"\x01\x02t")
     for mark in (b"\x00", b"\x01", b"\x7f"):
@@ -102,14 +102,14 @@ def test_records_may_be_null_only_where_the_description_says_so():
 
 @pytest.mark.parametrize("version", [7, 9, 13])
 def test_produced_records_are_a_view_of_the_frame(version):
-    """The log writes base offsets into them."""
+    """The log writes base offsets into these bytes."""
     topic = TopicProduceData("topic" if version < 13 else "", bytes(16), [PartitionProduceData(1, b"records")])
     body = bytearray(ProduceRequest(None, -1, 5, [topic]).encode(version))
     ProduceRequest.decode(version, body).topic_data[0].partition_data[0].records[0] = 7
     assert b"\x07ecords" in body
 
 
-def test_unknown_tagged_fields_are_skipped_and_those_that_reach_too_far_refused():
+def test_unknown_tagged_fields_are_skipped_and_those_that_are_too_long_refused():
     known = FetchRequest(cluster_id="c").encode(12)
     assert FetchRequest.decode(12, known).cluster_id == "c"
     assert FetchRequest.decode(12, known[:-5] + b"\x02\x00\x02\x02c\x63\x01x").cluster_id == "c"
@@ -137,7 +137,7 @@ class Region:
 
 
 @pytest.mark.parametrize("version", range(4, 18))
-def test_file_regions_stay_whole_between_the_bytes(version):
+def test_file_regions_stay_separate_between_the_bytes(version):
     region = Region()
 
     def response(records):
@@ -180,12 +180,12 @@ def test_specs_have_versions_and_header_versions():
         b"\0\3\0\x0c\0\0\0\1\xff\xff\1\1\5ab",
     ],
 )
-def test_headers_that_are_none(frame):
+def test_invalid_headers_are_refused(frame):
     with pytest.raises(WireError):
         decode_request_header(frame)
 
 
-def test_serving_does_not_import_what_is_not_served():
+def test_a_server_does_not_import_messages_that_it_does_not_serve():
     script = (
         "import sys, klamm.requests.pipeline; "
         "print(sorted(m for m in sys.modules if m.startswith('klamm.wire.messages.')))"
@@ -197,6 +197,6 @@ def test_serving_does_not_import_what_is_not_served():
     assert done.stdout.strip() == "['klamm.wire.messages.api_versions']"
 
 
-def test_every_message_module_imports_alone():
+def test_every_message_module_can_be_imported_alone():
     for spec in SPECS:
         assert spec.api_key == load(spec.api_key).API_KEY

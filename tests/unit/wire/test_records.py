@@ -1,4 +1,4 @@
-"""Record batches: bytes there and back, what a producer may send, and that no bytes at all break the reader."""
+"""Tests of record batches: encoding and decoding, batches that producers may send, and arbitrary bytes."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ from klamm.wire.records import (
 
 MAX_BYTES = 1 << 20
 
-# One record with key, value and a header, as it lies in the bytes: worked out by hand from the format's description.
+# The bytes of one record with key, value and a header, worked out by hand from the format's description.
 KNOWN_RECORD = bytes.fromhex("1c 00 00 00 02 6b 04 76 31 02 02 68 04 ff 00".replace(" ", ""))
 KNOWN_BATCH = Record(0, 1000, b"k", b"v1", [("h", b"\xff\x00")])
 
 
 def sample(**fields: Any) -> bytearray:
-    """A batch of three records as a producer sends it."""
+    """Return a batch of three records as a producer sends it."""
     return encode_batch([Record(timestamp_ms=1000 + n, key=b"k", value=b"%d" % n) for n in range(3)], **fields)
 
 
 def changed(position: int, content: bytes, batch: bytearray | None = None) -> bytearray:
-    """The sample with some bytes replaced, and the CRC right again."""
+    """Return the sample with some bytes replaced, and a correct CRC."""
     batch = sample() if batch is None else batch
     batch[position : position + len(content)] = content
     batch[17:21] = batch_checksum(batch).to_bytes(4, "big")
@@ -60,10 +60,10 @@ def code_of(work: Callable[[], object]) -> ErrorCode:
     return error.value.error_code
 
 
-# Bytes
+# Encoding
 
 
-def test_batch_is_encoded_to_known_bytes() -> None:
+def test_a_batch_is_encoded_to_known_bytes() -> None:
     batch = encode_batch([KNOWN_BATCH])
 
     assert bytes(batch[HEADER_BYTES:]) == KNOWN_RECORD
@@ -120,14 +120,14 @@ def test_data_is_decompressed_as_compressed(codec: Codec, data: bytes) -> None:
 
 
 @pytest.mark.parametrize(("codec", "level"), [(Codec.GZIP, 1), (Codec.ZSTD, 19)])
-def test_levels_make_a_difference(codec: Codec, level: int) -> None:
+def test_the_compression_level_changes_the_size(codec: Codec, level: int) -> None:
     data = b"".join(b"%d %x" % (n * n, n * 7919) for n in range(5000))
 
     assert compress(codec, data, level) != compress(codec, data)
     assert bytes(decompress(codec, compress(codec, data, level))) == data
 
 
-def test_snappy_is_read_framed_and_bare() -> None:
+def test_snappy_is_read_with_and_without_framing() -> None:
     import cramjam
 
     data = b"some bytes " * 10_000
@@ -139,13 +139,13 @@ def test_snappy_is_read_framed_and_bare() -> None:
 
 @pytest.mark.parametrize("codec", [codec for codec in Codec if codec])
 @pytest.mark.parametrize("damage", [lambda data: data[:-3], lambda data: b"\x00" * 20, lambda data: data[:1]])
-def test_damaged_compression_is_corrupt(codec: Codec, damage: Callable[[bytes], bytes]) -> None:
+def test_damaged_compressed_data_is_corrupt(codec: Codec, damage: Callable[[bytes], bytes]) -> None:
     damaged = damage(compress(codec, bytes(range(256)) * 300))
 
     assert code_of(lambda: decompress(codec, damaged)) is ErrorCode.CORRUPT_MESSAGE
 
 
-def test_xerial_block_that_is_longer_than_the_rest() -> None:
+def test_a_snappy_block_longer_than_the_rest_is_corrupt() -> None:
     framed = bytearray(compress(Codec.SNAPPY, b"x" * 100))
     framed[16:20] = b"\x7f\xff\xff\xff"
 
@@ -153,17 +153,17 @@ def test_xerial_block_that_is_longer_than_the_rest() -> None:
 
 
 @pytest.mark.parametrize("codec", [codec for codec in Codec if codec])
-def test_small_batch_that_unpacks_to_very_much_is_refused(codec: Codec) -> None:
+def test_a_small_batch_that_unpacks_to_many_bytes_is_refused(codec: Codec) -> None:
     bomb = compress(codec, bytes(2_000_000))
 
     assert len(decompress(codec, bomb, max_bytes=2_000_000)) == 2_000_000
     assert code_of(lambda: decompress(codec, bomb, max_bytes=1_999_999)) is ErrorCode.CORRUPT_MESSAGE
 
 
-# In place
+# Changes in place
 
 
-def test_offset_and_leader_epoch_lie_outside_the_crc() -> None:
+def test_the_crc_does_not_cover_offset_and_leader_epoch() -> None:
     batch = sample()
     before = bytes(batch)
 
@@ -191,7 +191,7 @@ def test_sequence_numbers_wrap_around() -> None:
     assert read_header(sample()).last_sequence == -1
 
 
-def test_compacted_batch_keeps_its_range() -> None:
+def test_a_compacted_batch_keeps_its_range_of_offsets() -> None:
     held = [Record(11, 1000, b"k", b"v", [])]
     batch = encode_batch(held, base_offset=10, last_offset=14, delete_horizon_ms=9000)
 
@@ -201,7 +201,7 @@ def test_compacted_batch_keeps_its_range() -> None:
     assert list(decode_records(batch)) == held
 
 
-def test_emptied_batch_keeps_what_its_producer_needs() -> None:
+def test_an_empty_batch_keeps_the_state_of_its_producer() -> None:
     full = read_header(
         sample(codec=Codec.GZIP, base_offset=10, producer_id=3, producer_epoch=4, base_sequence=5, delete_horizon_ms=1)
     )
@@ -228,7 +228,7 @@ def test_end_transaction_marker(kind: ControlRecordType) -> None:
     assert decode_end_transaction_marker(batch) == EndTransactionMarker(kind, 9)
 
 
-def test_control_batches_of_other_types_are_no_marker() -> None:
+def test_control_batches_of_other_types_are_not_read_as_markers() -> None:
     leader_change = encode_batch([Record(key=b"\x00\x00\x00\x02", value=b"")], attributes=CONTROL)
     emptied = encode_empty_batch(read_header(leader_change))
     cut_short = encode_batch([Record(key=b"\x00\x00\x00\x01", value=b"\x00")], attributes=CONTROL)
@@ -238,11 +238,11 @@ def test_control_batches_of_other_types_are_no_marker() -> None:
     assert code_of(lambda: decode_end_transaction_marker(cut_short)) is ErrorCode.INVALID_RECORD
 
 
-# What a producer may send
+# Batches of producers
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_good_batches_are_accepted(codec: Codec) -> None:
+def test_valid_batches_are_accepted(codec: Codec) -> None:
     batch = sample(codec=codec, producer_id=5, producer_epoch=0, base_sequence=0, attributes=TRANSACTIONAL)
 
     assert validate_produced(batch, MAX_BYTES) == read_header(batch)
@@ -281,12 +281,12 @@ def old_batch(magic: int) -> bytes:
         (sample(producer_id=5, producer_epoch=0), ErrorCode.INVALID_RECORD),
     ],
 )
-def test_bad_batches_are_refused(batch: bytes, code: ErrorCode) -> None:
+def test_invalid_batches_are_refused(batch: bytes, code: ErrorCode) -> None:
     assert code_of(lambda: validate_produced(batch, MAX_BYTES)) is code
 
 
 @pytest.mark.parametrize("tail", [b"\x00", bytes(11), sample()[:12], sample()[:16], sample()[:17], sample()[:-1]])
-def test_a_second_batch_that_is_cut_off_is_left_out(tail: bytes) -> None:
+def test_an_incomplete_second_batch_is_left_out(tail: bytes) -> None:
     batch = sample()
     assert validate_produced(bytes(batch) + tail, len(batch)) == read_header(batch)
 
@@ -314,7 +314,7 @@ def test_any_changed_byte_is_noticed(position: int, mask: int) -> None:
 
 
 def outcome(batch: bytearray) -> ErrorCode | None:
-    """How decoding ends. Any error but KafkaError fails the test."""
+    """Return the outcome of decoding. Any error but KafkaError fails the test."""
     try:
         list(decode_records(batch))
     except KafkaError as error:
@@ -344,7 +344,7 @@ def test_damaged_records_are_refused(records: list[Record], codec: Codec, data: 
     assert outcome(batch) in EXPECTED
 
 
-def test_records_that_claim_too_much_are_refused_before_any_is_held() -> None:
+def test_records_with_impossible_sizes_are_refused_before_any_is_decoded() -> None:
     many_headers = b"\x10" + b"\x00\x00\x00\x01\x01" + b"\xfe\xff\x03"
     batch = changed(57, b"\x00\x00\x00\x01", sample()[:HEADER_BYTES] + many_headers)
     batch = changed(8, (len(batch) - 12).to_bytes(4, "big"), batch)
@@ -359,7 +359,7 @@ def test_number_longer_than_64_bits_is_refused() -> None:
     assert code_of(lambda: list(decode_records(batch))) is ErrorCode.INVALID_RECORD
 
 
-def test_fewer_or_more_records_than_the_header_says() -> None:
+def test_a_wrong_number_of_records_in_the_header_is_refused() -> None:
     assert code_of(lambda: list(decode_records(changed(57, b"\x00\x00\x00\x02")))) is ErrorCode.INVALID_RECORD
     assert code_of(lambda: list(decode_records(changed(57, b"\x00\x00\x00\x04")))) is ErrorCode.INVALID_RECORD
 
@@ -376,7 +376,7 @@ def test_iteration_leaves_a_partial_batch_out() -> None:
         assert found == [bytes(first), bytes(second)][: (end >= len(first)) + (end >= len(data))]
 
 
-def test_iteration_refuses_what_is_no_batch() -> None:
+def test_iteration_refuses_bytes_that_are_no_batch() -> None:
     assert code_of(lambda: list(iterate_batches(old_batch(1)))) is ErrorCode.CORRUPT_MESSAGE
     assert code_of(lambda: list(iterate_batches(changed(8, b"\x00\x00\x00\x20")))) is ErrorCode.CORRUPT_MESSAGE
 
@@ -385,8 +385,8 @@ def test_header_of_too_few_bytes_is_refused() -> None:
     assert code_of(lambda: read_header(sample()[:60])) is ErrorCode.CORRUPT_MESSAGE
 
 
-def test_a_header_has_any_bytes_as_its_name():
-    """As in Kafka, where no broker reads it: one that is no text does not hide the records beside it."""
+def test_the_name_of_a_header_may_be_any_bytes():
+    """No broker reads the name of a header, also in Kafka. A name that is no text does not hide other records."""
     names = [b"\xff\xfe", "\u00fc".encode(), b"\xc3"]
     records = [Record(0, 5, b"k", b"v", [(name.decode("utf-8", "surrogateescape"), b"x") for name in names])]
     batch = encode_batch(records)

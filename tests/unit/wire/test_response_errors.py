@@ -1,4 +1,4 @@
-"""Error codes wherever a response may have them."""
+"""Tests that error codes are found wherever a response may have them."""
 
 import dataclasses
 
@@ -34,7 +34,7 @@ def test_the_responses_own_error_comes_first():
     [
         (api_versions.ApiVersionsResponse(error_code=35), 35, {}),
         (metadata.MetadataResponse(), 0, {}),
-        # Created; its configs are not shown.
+        # The topic was created, but its configs are hidden.
         (
             create_topics.CreateTopicsResponse(
                 topics=[create_topics.CreatableTopicResult("a", topic_config_error_code=29)]
@@ -78,7 +78,7 @@ def test_the_responses_own_error_comes_first():
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_errors_are_found_where_they_are(response, code, named):
+def test_errors_are_found_at_every_place(response, code, named):
     assert first_error(response) == code
     assert named_errors(response, no_names) == named
 
@@ -104,7 +104,7 @@ def test_subclasses_of_messages_are_read_as_those():
 
 
 @pytest.mark.parametrize("api_key", list(ApiKey), ids=lambda key: key.name)
-def test_every_response_can_be_asked(api_key):
+def test_errors_can_be_found_in_every_response(api_key):
     try:
         module = load(api_key)
     except (KeyError, ImportError):

@@ -1,4 +1,4 @@
-"""Every message and version with drawn values: what is written reads back, and damage gives WireError, nothing else."""
+"""Random values of every message and version are read back. Damaged bytes cause only WireError."""
 
 import contextlib
 
@@ -42,7 +42,7 @@ def test_encoded_messages_are_read_back(described, data):
 @pytest.mark.parametrize("described", DESCRIBED, ids=repr)
 @few
 @given(st.data())
-def test_no_cut_is_taken_for_whole(described, data):
+def test_an_incomplete_message_is_refused(described, data):
     version = data.draw(st.sampled_from(described.versions))
     encoded = data.draw(described.values(version)).encode(version)
     for cut in range(len(encoded)):
@@ -53,7 +53,7 @@ def test_no_cut_is_taken_for_whole(described, data):
 @pytest.mark.parametrize("described", DESCRIBED, ids=repr)
 @few
 @given(st.data())
-def test_damaged_bytes_are_a_message_or_a_wire_error(described, data):
+def test_damaged_bytes_are_a_message_or_raise_wire_error(described, data):
     version = data.draw(st.sampled_from(described.versions))
     encoded = data.draw(described.values(version)).encode(version)
     bad = st.sampled_from([b"\0", b"\x01", b"\x7f", b"\x80", b"\xff", b"\xff\xff\xff\xff\x0f", b"\x7f\xff\xff\xff"])

@@ -1,4 +1,4 @@
-"""Faster libraries unpack what the general way does, and nothing else."""
+"""Faster libraries unpack the same as the general code."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TEXT = b"".join(b"%d %x" % (n * n, n * 7919) for n in range(1500))
 
 
 def streamed(data: bytes, *, write_checksum: bool = False) -> bytes:
-    """As producers write zstd: the frame does not name its size."""
+    """Return zstd data as producers write it: the frame does not state its size."""
     made = zstandard.ZstdCompressor(write_content_size=False, write_checksum=write_checksum).compressobj()
     return made.compress(data) + made.flush()
 
@@ -56,7 +56,7 @@ def test_a_whole_frame_is_unpacked_by_the_library(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SOUND)
-def test_anything_else_is_left_to_the_general_way(name: str) -> None:
+def test_other_frames_are_left_to_the_general_code(name: str) -> None:
     codec, packed = SOUND[name]
     scratch = Scratch()
     others = [packed + packed, packed + b"x", b"x" + packed, b"", *(packed[:end] for end in range(0, len(packed), 97))]
@@ -79,7 +79,7 @@ def test_damage_has_the_same_outcome_with_and_without_a_library(name: str, place
 
 
 @pytest.mark.parametrize("codec", FAST)
-def test_data_larger_than_the_scratch_is_decompressed_the_general_way(codec: Codec) -> None:
+def test_data_larger_than_the_scratch_is_decompressed_by_the_general_code(codec: Codec) -> None:
     scratch = Scratch()
     assert scratch.unpack(codec.name.lower(), compress(codec, bytes(SCRATCH_BYTES))) == bytes(SCRATCH_BYTES)
 
@@ -92,7 +92,7 @@ def test_data_larger_than_the_scratch_is_decompressed_the_general_way(codec: Cod
             assert outcome(codec, bomb, scratch) == bytes(size_bytes)
 
 
-def test_a_large_window_is_left_to_the_general_way() -> None:
+def test_a_frame_with_a_large_window_is_left_to_the_general_code() -> None:
     parameters = zstandard.ZstdCompressionParameters(window_log=27, write_content_size=False)
     made = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
     packed = made.compress(TEXT) + made.flush()
@@ -102,7 +102,7 @@ def test_a_large_window_is_left_to_the_general_way() -> None:
 
 
 @pytest.mark.parametrize("codec", FAST)
-def test_without_the_library_the_general_way_unpacks(codec: Codec, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_library_the_general_code_unpacks(codec: Codec, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, FAST[codec], None)
     scratch = Scratch()
 
@@ -120,7 +120,7 @@ def test_without_the_library_the_general_way_unpacks(codec: Codec, monkeypatch: 
     ],
     ids=["snappy of several blocks", "lz4 of several blocks", "lz4 in another frame", "lz4 that is not packed"],
 )
-def test_frames_of_another_kind_are_left_to_the_general_way(codec: Codec, packed: bytes) -> None:
+def test_frames_of_another_kind_are_left_to_the_general_code(codec: Codec, packed: bytes) -> None:
     assert Scratch().unpack(codec.name.lower(), packed) is None
     assert outcome(codec, packed, Scratch()) == outcome(codec, packed, None) is not None
 
@@ -133,7 +133,7 @@ def test_a_block_of_lz4_may_not_have_more_than_its_frame_says(kib: int) -> None:
     assert outcome(Codec.LZ4, packed, None) is None
 
 
-def test_members_of_gzip_that_follow_each_other() -> None:
+def test_consecutive_members_of_gzip_are_unpacked() -> None:
     packed = bytes(cramjam.gzip.compress(TEXT)) * 2
 
     assert outcome(Codec.GZIP, packed, Scratch()) == TEXT * 2

@@ -1,4 +1,4 @@
-"""Strings of the compact encoding at their longest length."""
+"""Tests of strings in the compact encoding at their maximum length."""
 
 import pytest
 
@@ -15,7 +15,7 @@ LONGEST = 32_767
 
 @pytest.mark.parametrize("write", [write_compact_string, write_compact_nullable_string])
 @pytest.mark.parametrize("length", [0, 1, 126, 127, 128, LONGEST])
-def test_a_string_of_up_to_32767_bytes_comes_back(write, length):
+def test_a_string_of_up_to_32767_bytes_is_read_back(write, length):
     out = bytearray()
     write(out, "s" * length)
     assert read_compact_string(bytes(out), 0) == ("s" * length, len(out))
