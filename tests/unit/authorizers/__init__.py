@@ -1,1 +1,1 @@
-"""Authorizers."""
+"""Tests of the authorizers."""

@@ -1,4 +1,4 @@
-"""What `acl` and `static` do beside deciding by rules: super users, the default, the log, the counters."""
+"""Tests of `acl` and `static` beyond rules: super users, the default, the log, and the metrics."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def counted(listener: ListenerContext) -> dict[str, float]:
     return {sample.labels["result"]: sample.value for sample in family.samples}
 
 
-def test_super_users_may_do_what_is_denied_to_all() -> None:
+def test_super_users_are_allowed_even_if_a_rule_denies_all() -> None:
     authorizer, listener = opened(replace(SETTINGS, super_users=("User:root",)))
     root, alice = request_of(listener, "root"), request_of(listener, "alice")
     assert authorizer.authorize(root, WRITE, TOPIC, "orders")
@@ -55,7 +55,7 @@ def test_super_users_may_do_what_is_denied_to_all() -> None:
 
 
 @pytest.mark.parametrize("default", [True, False])
-def test_the_default_is_for_what_no_rule_speaks_of(default: bool) -> None:
+def test_the_default_applies_to_resources_without_a_rule(default: bool) -> None:
     rules = ("allow User:alice READ topic:orders",)
     authorizer, listener = opened(StaticSettings(rules=rules, allow_everyone_if_no_acl_found=default))
     bob = request_of(listener, "bob")
@@ -78,7 +78,7 @@ def test_denials_are_logged_at_info_and_permissions_at_debug(caplog: pytest.LogC
     )
 
 
-def test_no_name_begins_a_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_name_cannot_start_a_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
     authorizer, listener = opened(SETTINGS)
     authorizer.authorize(request_of(listener, "mallory\nroot"), READ, TOPIC, "orders\nlistener=guarded")
     with caplog.at_level(logging.INFO, "klamm.authorizer"):
@@ -86,7 +86,7 @@ def test_no_name_begins_a_line_of_the_log(caplog: pytest.LogCaptureFixture) -> N
     assert "\n" not in EscapingFormatter().format(caplog.records[0])
 
 
-def test_rates_and_rules_are_reported_by_kafkas_names() -> None:
+def test_metrics_of_rates_and_rules_have_kafkas_names() -> None:
     clock = ManualClock()
     address = Address("127.0.0.1", 9092)
     listener = ListenerContext("guarded", address, address, services=ServerServices(clock))
@@ -167,7 +167,7 @@ def test_names_that_clients_choose_are_clipped(caplog: pytest.LogCaptureFixture)
     assert len(caplog.records[0].getMessage()) < 1_000
 
 
-def test_other_settings_replace_users_default_and_rules_at_once() -> None:
+def test_changed_settings_replace_super_users_default_and_rules_at_once() -> None:
     authorizer, listener = opened(SETTINGS)
     alice, bob = request_of(listener, "alice"), request_of(listener, "bob")
     assert authorizer.reconfigure(replace(SETTINGS, super_users=("User:bob",)))
@@ -184,7 +184,7 @@ def test_other_settings_replace_users_default_and_rules_at_once() -> None:
     assert authorizer.settings == rules
 
 
-def test_rules_stay_when_the_settings_of_acl_change_and_their_source_waits_for_the_next_start() -> None:
+def test_changed_settings_of_acl_keep_the_rules_and_apply_a_new_source_at_the_next_start() -> None:
     authorizer = AclAuthorizer(AclSettings())
     rule = AclBinding(TOPIC, "orders", PatternType.LITERAL, "User:alice", "*", READ, AclPermission.ALLOW)
     authorizer.index = AclIndex([rule])

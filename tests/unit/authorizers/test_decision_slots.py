@@ -1,4 +1,4 @@
-"""`DecisionSlots`: sources and their requests take turns, and a source has at most half."""
+"""Tests of `DecisionSlots`: sources and their requests take turns, and a source has at most half of the slots."""
 
 import time
 
@@ -6,7 +6,7 @@ from klamm.server.decision_slots import DecisionSlots
 
 
 def started(slots, count):
-    """Free a slot of the one whose decision started last, again and again; return what begins."""
+    """Free the slot of the latest decision, again and again. Return the decisions that start."""
     found = []
     for _ in range(count):
         request, key = slots.next()
@@ -16,7 +16,10 @@ def started(slots, count):
 
 
 def full(waiting):
-    """Return slots that are all taken by a source `x`, and what waits: requests are named `a1` for source `a`."""
+    """Return slots with waiting requests.
+
+    A source `x` has filled and freed them. Requests are named `a1` for source `a`.
+    """
     slots = DecisionSlots(1, 100)
     assert slots.take("x")
     for request, count in waiting.items():
@@ -38,7 +41,7 @@ def test_requests_of_a_source_take_turns():
     assert started(slots, 5) == ["a1.0", "b1.0", "a2.0", "a1.1", "a1.2"]
 
 
-def test_a_source_with_half_of_the_slots_is_passed_over():
+def test_a_source_with_half_of_the_slots_gets_no_further_slot():
     slots = DecisionSlots(4, 100)
     assert [slots.take("a"), slots.take("a"), slots.take("a")] == [True, True, False]
     slots.wait("a", "a1", ".0")
@@ -49,7 +52,7 @@ def test_a_source_with_half_of_the_slots_is_passed_over():
     assert slots.next() == ("a1", ".0")
 
 
-def test_what_is_dropped_makes_room():
+def test_a_dropped_request_makes_room():
     slots = DecisionSlots(1, 4)
     assert [slots.wait("a", "a1", number) for number in range(3)] == [True, True, False]
     assert slots.drop("a", "a1") == 2
@@ -61,7 +64,7 @@ def test_what_is_dropped_makes_room():
 
 
 def cost(sources, requests):
-    """Return the seconds of processor time to begin the decision of each of these requests."""
+    """Return the seconds of processor time for starting the decision of each of these requests."""
     slots = DecisionSlots(1, 10**9)
     for source in range(sources):
         for request in range(requests):
@@ -75,7 +78,7 @@ def cost(sources, requests):
     return took_s
 
 
-def test_each_of_many_that_wait_costs_as_much_as_each_of_few():
+def test_the_cost_of_a_waiting_request_is_independent_of_their_number():
     few = sum(cost(1, 1_000) for _ in range(60))
     assert min(cost(1, 60_000) for _ in range(2)) < 4 * few
     assert min(cost(60_000, 1) for _ in range(2)) < 4 * few

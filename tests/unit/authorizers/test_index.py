@@ -1,4 +1,4 @@
-"""The index decides as a walk over all rules would."""
+"""The index of rules decides the same as a walk over all rules."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_a_changed_index_equals_a_rebuilt_one(
 ) -> None:
     changed, expected = AclIndex(first), set(first)
     for adds, binding in changes:
-        # Mostly of rules that are there: most of those drawn are not.
+        # Most of them are rules that exist, because most random rules do not.
         if adds:
             changed.add(binding)
             expected.add(binding)
@@ -112,13 +112,13 @@ def test_a_changed_index_equals_a_rebuilt_one(
 
 
 @given(st.lists(bindings, max_size=10), st.sampled_from(HOSTS))
-def test_some_resource_may_be_had_only_where_one_can_be_named(rules: list[AclBinding], host: str) -> None:
+def test_a_right_on_some_resource_exists_only_if_one_can_be_named(rules: list[AclBinding], host: str) -> None:
     write = AclOperation.WRITE
     claimed = AclIndex(rules).decide_for_any("User:alice", host, write, TOPIC)
     names = {rule.resource_name + tail for rule in rules for tail in ("", "-something")} | {"else"}
     allowed = any(walk(rules, "User:alice", host, write, name, False) for name in names if name != "*")
     if claimed:
-        # A wildcard that is allowed may be denied piece by piece; Kafka does not look that far.
+        # Pieces of an allowed wildcard may be denied one by one. Kafka does not check for that.
         wildcard = any(r.resource_name == "*" and r.permission is AclPermission.ALLOW for r in rules)
         assert allowed or wildcard
     else:
@@ -143,13 +143,13 @@ def rules(*texts: str) -> AclIndex:
         (("allow User:* READ,WRITE topic:orders",), True),
     ],
 )
-def test_read_of_orders_by_alice(texts: tuple[str, ...], allowed: bool) -> None:
+def test_decisions_about_alice_reading_orders(texts: tuple[str, ...], allowed: bool) -> None:
     verdict = rules(*texts).decide("User:alice", "10.0.0.1", AclOperation.READ, TOPIC, "orders", default=False)
     assert verdict.granted is allowed
 
 
 @pytest.mark.parametrize("host", ["::ffff:10.0.0.1", "10.0.0.1"])
-def test_a_network_holds_mapped_addresses_too(host: str) -> None:
+def test_a_network_contains_mapped_addresses(host: str) -> None:
     index = rules("allow User:alice READ topic:orders from 10.0.0.0/8")
     assert index.decide("User:alice", host, AclOperation.READ, TOPIC, "orders", default=False).granted
 
@@ -163,7 +163,7 @@ def test_a_network_holds_mapped_addresses_too(host: str) -> None:
         ("FE80::1", "fe80::1%eth0"),
     ],
 )
-def test_one_address_however_it_is_written(rule: str, client: str) -> None:
+def test_all_spellings_of_an_address_are_equal(rule: str, client: str) -> None:
     index = rules("allow User:* ALL topic:*", f"deny User:alice READ topic:orders from {rule}")
     assert not index.decide("User:alice", client, AclOperation.READ, TOPIC, "orders", default=False).granted
 
@@ -184,7 +184,7 @@ def test_one_address_however_it_is_written(rule: str, client: str) -> None:
         (("allow User:alice WRITE group:orders",), False),
     ],
 )
-def test_some_topic_may_be_written_by_alice(texts: tuple[str, ...], allowed: bool) -> None:
+def test_decisions_about_alice_writing_to_some_topic(texts: tuple[str, ...], allowed: bool) -> None:
     assert rules(*texts).decide_for_any("User:alice", "10.0.0.1", AclOperation.WRITE, TOPIC) is allowed
 
 
@@ -201,6 +201,6 @@ def test_some_topic_may_be_written_by_alice(texts: tuple[str, ...], allowed: boo
         ("allow User:alice", "must have the form"),
     ],
 )
-def test_the_fault_of_a_rule_is_named(text: str, complaint: str) -> None:
+def test_the_error_of_an_invalid_rule_is_named(text: str, complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         parse_rule(text)

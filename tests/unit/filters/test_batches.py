@@ -1,4 +1,4 @@
-"""Batches that are decrypted keep what they were, as compaction and the broker's timestamps have left them."""
+"""Decrypted batches keep their attributes, offsets and timestamps, also after compaction."""
 
 import os
 
@@ -71,7 +71,7 @@ def ciphertext():
     ],
     ids=str,
 )
-def test_a_batch_keeps_what_it_was(options):
+def test_a_decrypted_batch_keeps_its_attributes_and_offsets(options):
     # Compaction has removed the first and the third record.
     left = [one._replace(offset=10 + offset) for offset, one in enumerate(ciphertext()) if offset % 2]
     stored = bytes(encode_batch(left, base_offset=10, **options))
@@ -83,7 +83,7 @@ def test_a_batch_keeps_what_it_was(options):
     assert [one.timestamp_ms for one in found] == [one.timestamp_ms for one in decode_records(stored)]
 
 
-def test_markers_and_plain_batches_stay_as_they_are():
+def test_markers_and_plain_batches_stay_unchanged():
     marker = bytes(
         encode_end_transaction_marker(
             ControlRecordType.COMMIT, timestamp_ms=1, producer_id=1, producer_epoch=0, coordinator_epoch=0

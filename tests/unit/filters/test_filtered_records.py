@@ -1,4 +1,4 @@
-"""Filters get records as records: from buffers and files, of several batches in each codec, within the limits."""
+"""Tests of the records that filters get: from buffers and files, of several batches in each codec, within limits."""
 
 import threading
 import tracemalloc
@@ -39,7 +39,7 @@ MARKER = bytes(
 
 
 class Region:
-    """A region of a file that counts what is read of it."""
+    """A region of a file that counts how much of it is read."""
 
     def __init__(self, content):
         self.content, self.position, self.size_bytes = content, 7, len(content)
@@ -68,7 +68,7 @@ def values(records):
 
 @pytest.mark.parametrize("codec", list(Codec))
 @pytest.mark.parametrize("in_file", [False, True])
-def test_all_records_of_a_fetch_in_order(access, codec, in_file):
+def test_a_filter_gets_all_records_of_a_fetch_in_order(access, codec, in_file):
     content = batch(b"a", b"b", codec=codec) + MARKER + batch(b"c", codec=codec, base_offset=3) + batch(b"cut")[:-1]
     region = Region(content)
     partition = PartitionData(records=region if in_file else content)
@@ -80,7 +80,7 @@ def test_all_records_of_a_fetch_in_order(access, codec, in_file):
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_changed_batches_are_encoded_again_and_others_stay(access, codec):
+def test_only_changed_batches_are_encoded_again(access, codec):
     first, last = batch(b"a", b"b", codec=codec), batch(b"c", codec=codec, base_offset=3)
     partition = PartitionData(records=Region(first + MARKER + last))
     with access.of(partition) as records:
@@ -94,7 +94,7 @@ def test_changed_batches_are_encoded_again_and_others_stay(access, codec):
 
 
 @pytest.mark.parametrize("dropped", [{b"a"}, {b"b"}, {b"a", b"b"}])
-def test_dropped_records_of_a_fetch_leave_the_offsets_as_they_are(access, dropped):
+def test_dropping_records_of_a_fetch_does_not_change_offsets(access, dropped):
     partition = PartitionData(records=batch(b"a", b"b", base_offset=7))
     with access.of(partition) as records:
         records.change(lambda one: None if one.value in dropped else one)
@@ -129,7 +129,7 @@ def test_a_batch_with_sequence_numbers_keeps_its_count(access):
 
 
 @pytest.mark.parametrize("appended", [False, True])
-def test_timestamps_that_are_too_far_apart_are_an_invalid_record(access, appended):
+def test_records_with_timestamps_too_far_apart_are_invalid(access, appended):
     first, last = Record(timestamp_ms=-(2**63), value=b"a"), Record(timestamp_ms=2**63 - 1, value=b"b")
     with (
         access.of(PartitionProduceData(0, bytes(encode_batch([first])))) as found,
@@ -140,7 +140,7 @@ def test_timestamps_that_are_too_far_apart_are_an_invalid_record(access, appende
 
 
 @pytest.mark.parametrize("base_ms", [2**63 - 1, -(2**63)])
-def test_a_timestamp_beyond_64_bits_is_an_invalid_record(access, base_ms):
+def test_a_record_with_a_timestamp_beyond_64_bits_is_invalid(access, base_ms):
     records = [Record(timestamp_ms=0, value=b"a"), Record(timestamp_ms=10 if base_ms > 0 else -10, value=b"b")]
     plain = bytes(encode_batch(records))
     header = read_header(plain)._replace(base_timestamp_ms=base_ms)
@@ -152,14 +152,14 @@ def test_a_timestamp_beyond_64_bits_is_an_invalid_record(access, base_ms):
     assert caught.value.error_code == ErrorCode.INVALID_RECORD
 
 
-def test_a_search_finds_what_is_in_a_batch(access):
+def test_a_search_finds_bytes_within_a_batch(access):
     for codec in Codec:
         with access.of(PartitionProduceData(0, batch(b"abc", codec=codec))) as records:
             assert records.contains(b"bc")
             assert not records.contains(b"bd")
 
 
-def test_records_that_are_cleared_close_their_file():
+def test_clearing_records_closes_their_file():
     region = Region(batch(b"a"))
     partition = PartitionData(records=region)
     clear_records(partition)
@@ -167,7 +167,7 @@ def test_records_that_are_cleared_close_their_file():
 
 
 @pytest.mark.parametrize("partition", [PartitionProduceData(0), PartitionData()], ids=lambda one: type(one).__name__)
-def test_the_limits_are_those_of_the_broker(partition):
+def test_the_limits_for_records_are_the_brokers(partition):
     listener = MemoryListener()
     partition.records = batch(*[b"x"] * 11)
     access = RecordAccess(listener.context)
@@ -196,7 +196,7 @@ def test_large_batches_take_turns(access, value, count, waits, codec):
     assert SHARED_INTERPRETER.running == before
 
 
-def test_a_thread_that_has_its_turn_waits_for_no_other(access):
+def test_a_thread_that_already_has_a_turn_does_not_wait_for_another(access):
     """A gateway decodes large answers in a turn, and filters run within it."""
     done = threading.Event()
 
@@ -223,7 +223,7 @@ def validation(_folder):
 
 
 def bomb():
-    """A batch of 4,000,000 records of 8 bytes each, in about 3 KB."""
+    """Return a batch of 4,000,000 records of 8 bytes each, in about 3 KB."""
     from klamm.wire.compression import compress
     from tests.unit.log.test_record_check import with_body, with_header
 
@@ -269,8 +269,8 @@ def test_a_topic_that_is_not_encrypted_is_not_read(tmp_path):
 
 
 @pytest.mark.parametrize("version", share_fetch.VERSIONS)
-def test_share_consumers_get_an_error_in_place_of_what_cannot_be_decrypted(version, tmp_path):
-    """And the broker's own errors as they are: a response of a topic that is gone can be sent."""
+def test_share_consumers_get_an_error_instead_of_records_that_cannot_be_decrypted(version, tmp_path):
+    """The broker's own errors stay. A response of a deleted topic can also be sent."""
     listener = MemoryListener()
     part = encryption(tmp_path, plain_values="refuse")
     part.open(listener.context)

@@ -1,4 +1,4 @@
-"""Checks of values by a schema: equal elements as in the library, in one pass; numbers that readers take for others."""
+"""Tests of checks of values by a schema: unique items in one pass, and numbers that readers could change."""
 
 import json
 import random
@@ -28,7 +28,7 @@ def value(chance, depth=0):
     return parts if kind == 4 else {chance.choice("ab"): one for one in parts}
 
 
-def test_unique_items_are_those_of_the_library(unique):
+def test_unique_items_are_the_same_as_in_the_library(unique):
     chance, library = random.Random(5), Draft202012Validator({"uniqueItems": True})
     outcomes = set()
     for _ in range(5_000):
@@ -40,7 +40,7 @@ def test_unique_items_are_those_of_the_library(unique):
 
 
 def calls_of(check, content):
-    """How many functions are called for a value."""
+    """Return how many functions are called for a value."""
     calls = 0
 
     def count(_frame, event, _argument):
@@ -55,15 +55,15 @@ def calls_of(check, content):
     return calls
 
 
-def test_unique_items_cost_no_more_than_their_number(unique):
-    """The library compares each object with each other: those of a value of 1 MB for hours."""
+def test_the_cost_of_unique_items_grows_linearly(unique):
+    """The library compares each pair of objects, which takes hours for a value of 1 MB."""
     few, many = (json.dumps([{"a": number} for number in range(count)]).encode() for count in (100, 400))
     assert calls_of(unique, many) < 6 * calls_of(unique, few)
     assert unique(b'[{"a": 1}, {"a": 1.0}]') == "$: [{'a': 1}, {'a': 1.0}] has non-unique elements"
 
 
 @pytest.mark.parametrize("number", ["1" + "0" * 309, "-1" + "0" * 309, "1e309"])
-def test_a_number_that_no_double_holds_is_no_json(number, tmp_path):
+def test_a_number_that_no_double_can_hold_is_refused(number, tmp_path):
     schema = tmp_path / "schema.json"
     schema.write_text('{"multipleOf": 0.01}')
     for check in (check_of("json", None), check_of("any", schema)):
@@ -73,7 +73,7 @@ def test_a_number_that_no_double_holds_is_no_json(number, tmp_path):
 
 MIB = 1 << 20
 WIDE = "\U0001f600".encode()
-"""One such character makes Python take four bytes for each of a text."""
+"""With one such character, Python takes four bytes for each character of a text."""
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The keys of `record_encryption`: what a file may have, and what a data key is bound to."""
+"""Tests of the keys of `record_encryption`: valid files, and the binding of data keys."""
 
 import base64
 import os
@@ -37,13 +37,13 @@ def ring(**keys):
         ({"current": "a", "keys": {"a": KEY}, "key": 1}, "unknown key key"),
     ],
 )
-def test_wrong_keys_are_refused_without_printing_them(content, message):
+def test_invalid_keys_are_refused_without_printing_them(content, message):
     with pytest.raises(ValueError, match=message) as raised:
         checked_keys(content)
     assert KEY not in str(raised.value)
 
 
-def test_a_file_is_named(tmp_path):
+def test_an_invalid_file_of_keys_is_named(tmp_path):
     path = tmp_path / "keys.toml"
     path.write_text("x = ")
     with pytest.raises(ValueError, match="keys.toml"):
@@ -56,12 +56,12 @@ def nothing():
     return {}
 
 
-def test_a_function_is_named():
+def test_an_invalid_function_of_keys_is_named():
     with pytest.raises(ValueError, match="nothing: there are no keys"):
         call_for_keys(f"{__name__}:nothing")
 
 
-def test_a_data_key_is_unwrapped_with_its_key_alone():
+def test_a_data_key_is_unwrapped_only_with_its_own_key():
     first, same, other = ring(a=bytes(32)), ring(b=bytes([1]) * 32, a=bytes(32)), ring(a=bytes([2]) * 32)
     key = first.data_key(1)
     sealed = key.cipher.encrypt(bytes(12), b"value", b"")
@@ -74,7 +74,7 @@ def test_a_data_key_is_unwrapped_with_its_key_alone():
 
 
 @pytest.mark.parametrize("position", [0, 1, 2, 3, 20, -1])
-def test_a_header_that_was_changed(position):
+def test_a_changed_encryption_header_is_refused(position):
     first = ring(a=bytes(32))
     header = bytearray(first.data_key(1).header)
     header[position] ^= 1

@@ -1,4 +1,4 @@
-"""What filters take out of a Produce comes back in its own response."""
+"""Partitions that filters remove from a Produce return in the response of the same request."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from klamm_filters.records.refused_partitions import Refusal, RefusedPartitions
 
 
 def produce(index: int) -> ProduceRequest:
-    """A request with one partition to be refused, and partition 9."""
+    """Return a request with one partition that is refused, and partition 9."""
     data = [PartitionProduceData(index, b""), PartitionProduceData(9, b"")]
     return ProduceRequest(None, 1, 1000, [TopicProduceData("t", partition_data=data)])
 
@@ -50,7 +50,7 @@ def test_requests_with_one_correlation_id_keep_their_refusals() -> None:
     assert answered(refused, contexts[0]) == [9]
 
 
-def test_refusals_go_with_a_request_that_is_never_answered() -> None:
+def test_refusals_are_freed_with_a_request_that_is_never_answered() -> None:
     listener, refused = MemoryListener(), RefusedPartitions(lambda _context, _message: None)
     request = produce(0)
     take_out(refused, request, listener.request(request, 9))

@@ -1,4 +1,4 @@
-"""Prefixes, names, ids, expressions and messages of tenants."""
+"""Tests of prefixes, names, ids, expressions and messages of tenants."""
 
 import itertools
 import random
@@ -83,7 +83,7 @@ def test_problems_of_settings_are_reported(tmp_path):
         (ANONYMOUS, None),
     ],
 )
-def test_prefix_contains_the_principal(principal, prefix):
+def test_a_prefix_may_contain_the_principal(principal, prefix):
     settings = TopicPrefixSettings(prefix="t-{principal}.", principals={"User:alice": "team."})
     assert prefix_of(settings, principal) == prefix
 
@@ -95,7 +95,7 @@ def test_prefixes_of_any_principals_do_not_overlap():
         found = sorted({prefix for one in names if (prefix := prefix_of(settings, KafkaPrincipal(one)))} | {"aa-b"})
         folded = sorted(one.replace(".", "_") for one in found)
         assert len(folded) > 10
-        # Of sorted texts, one that another begins with stands directly before it.
+        # If one text begins with another, they are adjacent in sorted order.
         assert not any(overlap(one, other) for one, other in itertools.pairwise(folded)), template
 
 
@@ -118,7 +118,7 @@ def test_topic_ids_are_permuted_by_tenant():
 # ---- names and messages
 
 
-def test_names():
+def test_names_get_and_lose_the_prefix():
     assert A.strip(A.add("x")) == "x"
     assert [name for name in ("a.", "a.x", "a", "ab", "") if A.owns(name)] == ["a.", "a.x"]
     assert A.strip_or_hide("b.x") == ""
@@ -208,5 +208,5 @@ def test_no_expression_leaves_the_prefix():
     assert sent > 250
 
 
-def test_expressions_of_others_are_hidden():
+def test_expressions_of_other_tenants_are_hidden():
     assert A.pattern_to_client("b\\.(?:x)") == ""

@@ -1,4 +1,4 @@
-"""What becomes of the node's answer to a client's login."""
+"""Tests of a node's answer to a client's login."""
 
 from types import SimpleNamespace
 
@@ -9,7 +9,7 @@ from klamm_gateway.client_login import pass_authenticate, pass_handshake
 
 
 class LinkOffLoop:
-    """Answers are decoded on another thread; `calls` wait for the loop."""
+    """A link whose answers are decoded on another thread. `calls` wait for the loop."""
 
     on_loop = False
 
@@ -29,7 +29,7 @@ class LinkOffLoop:
 
 
 class Front:
-    """A gateway that keeps what it does with an answer."""
+    """A gateway that keeps its actions for an answer."""
 
     def __init__(self):
         listener = SimpleNamespace(name="front")

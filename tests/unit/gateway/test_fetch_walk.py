@@ -1,4 +1,4 @@
-"""`FetchWalk`: it finds what decoding finds, however the bytes are cut, and takes nothing that decoding refuses."""
+"""Tests of `FetchWalk`: it finds and accepts the same as decoding, however the bytes are divided."""
 
 import random
 
@@ -29,13 +29,13 @@ def small(choose):
     return lambda: choose.choice([None, b"", choose.randbytes(choose.randrange(1, 300))])
 
 
-def test_all_versions_that_are_forwarded_are_known():
+def test_the_walk_knows_all_forwarded_versions():
     (forwarded,) = (versions for spec, versions in forwarded_apis() if spec.api_key == 1)
     assert forwarded == VERSIONS
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_responses_cut_at_every_byte_are_read_the_same(version, seed):
+def test_responses_divided_at_any_byte_give_the_same_result(version, seed):
     choose = random.Random(seed)
     for _ in range(4):
         body = fetch_response(choose, version, small(choose)).encode(version)
@@ -46,7 +46,7 @@ def test_responses_cut_at_every_byte_are_read_the_same(version, seed):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_records_may_pass_unseen(version, seed):
+def test_records_may_be_skipped(version, seed):
     choose = random.Random(seed)
     for _ in range(10):
         body = fetch_response(choose, version, small(choose)).encode(version)
@@ -91,12 +91,12 @@ def test_a_response_that_is_too_short_or_too_long_is_refused(version, seed):
 
 
 @pytest.mark.parametrize("count", [1 << 24, (1 << 31) - 1, -1])
-def test_a_number_that_lies_costs_no_memory(count):
+def test_a_wrong_number_takes_no_memory(count):
     with pytest.raises(WireError):
         FetchWalk(4, 1 << 20).feed(bytes(4) + count.to_bytes(4, "big", signed=True))
 
 
-def test_the_fields_have_a_limit(monkeypatch):
+def test_the_number_of_fields_is_limited(monkeypatch):
     monkeypatch.setattr(fetch_walk, "MAX_FIELD_BYTES", 1000)
     topics = [FetchableTopicResponse(f"t{number}") for number in range(200)]
     with pytest.raises(WireError, match="more than 1000 bytes of fields"):
@@ -105,11 +105,11 @@ def test_the_fields_have_a_limit(monkeypatch):
     assert walked(11, FetchResponse(responses=[one]).encode(11))
 
 
-# ---- within a connection to a node
+# ---- on a connection to a node
 
 
 class Watched:
-    """A Fetch that waits; `received` is what its client gets."""
+    """A waiting Fetch. `received` has the bytes that its client gets."""
 
     api_key, correlation_id, streams = 1, 7, True
 
@@ -139,12 +139,12 @@ def waiting(version):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_streamed_response_cut_anywhere_is_read_the_same(version, seed):
+def test_a_streamed_response_divided_at_any_byte_gives_the_same_result(version, seed):
     choose = random.Random(seed)
     records = bytes(70_000)
     body = fetch_response(choose, version, lambda: records, topics=[2], partitions=[2]).encode(version)
     data = frame(version, body)
-    # Every byte that is no record, and its neighbours.
+    # Every byte outside records, and its neighbours.
     fields = [at for at in range(len(data)) if data[at - 1 : at + 2] != b"\0\0\0" or at % 20_000 == 0]
     for cut in fields:
         exchange, protocol = waiting(version)
@@ -156,7 +156,7 @@ def test_streamed_response_cut_anywhere_is_read_the_same(version, seed):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_streamed_response_whose_end_lies(version):
+def test_a_wrong_size_at_the_end_of_a_streamed_response_closes_the_connection(version):
     topics = [FetchableTopicResponse("", partitions=[PartitionData(records=bytes(200_000))])] * 2
     body = bytearray(FetchResponse(responses=topics).encode(version))
     at = 200_040 if version < 12 else 200_030

@@ -1,4 +1,7 @@
-"""Where responses of a node are decoded, changed and encoded: small ones at once, others on a thread of the gateway."""
+"""Tests of the threads on which responses of a node are decoded, changed and encoded.
+
+Small responses are handled at once, large ones on a thread of the gateway.
+"""
 
 from types import SimpleNamespace
 
@@ -18,7 +21,7 @@ VERSION = 9
 
 
 class Workers:
-    """Work waits until the test runs it."""
+    """Workers whose work waits until the test runs it."""
 
     def __init__(self):
         self.waiting = []
@@ -32,7 +35,7 @@ class Workers:
 
 
 class Exchange:
-    """A request of so many bytes that waits for the response of a node."""
+    """A request of this size that waits for the response of a node."""
 
     def __init__(self, size_bytes, *changes):
         self.workers, self.responses = Workers(), []
@@ -69,7 +72,7 @@ def with_refused(response):
     [(4096, 10, False), (4097, 10, True), (100, 250, True), (100, 2000, True)],
     ids=["small", "large request", "many elements", "many bytes"],
 )
-def test_large_responses_wait_for_a_thread_of_the_gateway(size_bytes, topics, waits):
+def test_large_responses_are_decoded_on_a_thread_of_the_gateway(size_bytes, topics, waits):
     body = body_of(topics)
     exchange = Exchange(size_bytes, lambda response: UNCHANGED)
     exchange.request.completed(body)

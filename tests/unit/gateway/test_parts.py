@@ -1,4 +1,4 @@
-"""The parts of the gateway that do no I/O: ports, settings, versions, responses that name nodes, acks."""
+"""Tests of parts of the gateway without I/O: ports, settings, versions, responses that name nodes, acks."""
 
 import pytest
 
@@ -25,7 +25,7 @@ from klamm_gateway.rewriting import (
 )
 
 
-def test_each_node_has_its_port():
+def test_each_node_has_its_own_port():
     ports = NodePorts(range(9093, 9096), 1)
     assert [ports.port_of(node_id) for node_id in range(5)] == [None, 9093, 9094, 9095, None]
     assert [ports.node_at(port) for port in range(9092, 9097)] == [None, 1, 2, 3, None]
@@ -45,7 +45,7 @@ def test_an_invalid_pattern_of_hosts_is_refused(pattern):
 
 
 @pytest.mark.parametrize("pattern", ["{node}", "broker-{node}.{host}", "b{node}.other.example"])
-def test_host_patterns_are_filled_in(pattern):
+def test_host_patterns_contain_the_node_id(pattern):
     assert check_pattern(pattern) is None
     address = NodeHosts(pattern).address_of(7, Address("front", 9092))
     assert address == (pattern.replace("{node}", "7").replace("{host}", "front"), 9092)
@@ -59,12 +59,12 @@ def test_host_patterns_are_filled_in(pattern):
         ({"login": "principal", "security_protocol": "SASL_SSL"}, ["upstream.login"]),
     ],
 )
-def test_settings_that_do_not_go_together(wrong, keys):
+def test_contradictory_settings_of_the_gateway_are_reported(wrong, keys):
     settings = GatewaySettings(("b:1",), **{"node_ports": "9093", **wrong})
     assert [key for key, _ in settings.problems() if "sasl" not in key] == keys
 
 
-def test_settings_need_an_account_for_sasl():
+def test_sasl_requires_an_account():
     settings = GatewaySettings(("b:1",), node_ports="9093", security_protocol="SASL_SSL")
     assert [key for key, _ in settings.problems()] == ["upstream.sasl_username", "upstream.sasl_password_file"]
 
@@ -84,7 +84,7 @@ def refreshed():
 
 @pytest.fixture
 def addresses(missed, refreshed):
-    """Nodes 1 and 2 are at 9093 and 9094; node 1 is known."""
+    """Nodes 1 and 2 are at ports 9093 and 9094. Node 1 is known."""
     cluster = Cluster()
     cluster.refresh = lambda: refreshed.append(True)
     cluster.learn(Layout({1: Node(1, "b1", 10)}))
@@ -103,7 +103,7 @@ def test_metadata_names_the_gateway(addresses, missed, refreshed):
     assert addresses.cluster.topic_name(b"i" * 16) == "t"
 
 
-def test_a_known_node_at_its_known_address_needs_no_new_layout(addresses, refreshed):
+def test_a_known_node_at_its_known_address_causes_no_refresh(addresses, refreshed):
     rewrite_metadata(MetadataResponse(brokers=[MetadataResponseBroker(1, "b1", 10)]), addresses)
     assert not refreshed
     rewrite_metadata(MetadataResponse(brokers=[MetadataResponseBroker(1, "b1", 11)]), addresses)
@@ -116,7 +116,7 @@ def test_describe_cluster_names_the_gateway(addresses):
     assert [(one.broker_id, one.host, one.port) for one in response.brokers] == [(2, "front", 9094)]
 
 
-def test_coordinators_are_at_the_gateway_or_not_available(addresses):
+def test_coordinators_are_named_at_the_gateway_or_not_available(addresses):
     single = FindCoordinatorResponse(node_id=2, host="b2", port=10)
     many = FindCoordinatorResponse(
         coordinators=[Coordinator("a", 1, "b1", 10), Coordinator("b", 9, "b9", 10), Coordinator("c", -1, "", -1, 15)]
@@ -128,23 +128,23 @@ def test_coordinators_are_at_the_gateway_or_not_available(addresses):
     assert found == [("a", 1, "front", 9093, 0), ("b", -1, "", -1, 15), ("c", -1, "", -1, 15)]
 
 
-def test_new_leaders_are_at_the_gateway(addresses):
+def test_new_leaders_are_named_at_the_gateway(addresses):
     response = ProduceResponse(node_endpoints=[NodeEndpoint(1, "b1", 10), NodeEndpoint(9, "b9", 10)])
     rewrite_node_endpoints(response, addresses)
     assert [(one.node_id, one.host, one.port) for one in response.node_endpoints] == [(1, "front", 9093)]
 
 
 def _fields(kind, seen=()):
-    """The names of all fields of a message class and of what is in it."""
+    """Return the names of all fields of a message class and its structs."""
     module = __import__(kind.__module__, fromlist=["x"])
     classes = [one for one in vars(module).values() if isinstance(one, type) and one.__module__ == kind.__module__]
     return {name for one in classes for name in getattr(one, "__slots__", ())}
 
 
 def test_every_response_with_a_host_is_rewritten_or_has_none_of_a_node():
-    """A new API or version whose response names nodes shall be noticed."""
-    # Addresses of clients, controllers and patterns of ACLs, which are no addresses of nodes to connect to; Fetch
-    # names nodes from version 16 on, which is not offered.
+    """The test fails for a new API or version whose response names nodes."""
+    # Addresses of clients, controllers and ACLs, which are no addresses of nodes. Fetch names nodes from version 16 on,
+    # which is not offered.
     others = {
         ApiKey.FETCH,
         ApiKey.DESCRIBE_GROUPS,
@@ -173,7 +173,7 @@ def versions(*entries):
     return ApiVersionsResponse(api_keys=[ApiVersion(*entry) for entry in entries])
 
 
-def test_versions_that_all_nodes_know_are_offered():
+def test_the_gateway_offers_versions_that_all_nodes_know():
     layout = with_versions_of(Layout(), versions((0, 3, 13), (1, 4, 17), (2, 1, 11)))
     layout = with_versions_of(layout, versions((0, 5, 12), (1, 18, 19)))
     assert layout.versions == {0: range(5, 13)}

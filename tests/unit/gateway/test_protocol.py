@@ -1,4 +1,4 @@
-"""Playbooks for `UpstreamProtocol`: bytes of a node, in pieces of any size, and what becomes of them."""
+"""Playbooks for `UpstreamProtocol`: bytes of a node, in pieces of any size, and their effect."""
 
 import base64
 import hashlib
@@ -18,7 +18,7 @@ from klamm_gateway.upstream.states import TRANSITIONS, UpstreamError, UpstreamSt
 
 
 class Expected:
-    """A request that waits; `events` are what has become of it."""
+    """A waiting request. `events` has everything that happens to it."""
 
     def __init__(self, correlation_id, *, api_key=1, api_version=11, streams=True):
         self.correlation_id, self.api_key, self.api_version, self.streams = (
@@ -46,7 +46,7 @@ def response(correlation_id, body, tags=b""):
 
 
 def ready(account=None):
-    """A protocol whose connection stands."""
+    """Return a protocol whose connection is established."""
     calls = []
     protocol = UpstreamProtocol(account, "test", lambda: calls.append("ready"))
     protocol.secured()
@@ -59,7 +59,7 @@ def feed(protocol, data, size_bytes):
 
 
 @pytest.mark.parametrize("size_bytes", [1, 2, 3, 5, 7, 8, 9, 13, 64, 1000])
-def test_responses_in_pieces_go_to_their_requests_in_order(size_bytes):
+def test_responses_in_pieces_reach_their_requests_in_order(size_bytes):
     protocol, calls = ready()
     waiting = [Expected(number) for number in (7, 7, 9)]
     for exchange in waiting:
@@ -72,7 +72,7 @@ def test_responses_in_pieces_go_to_their_requests_in_order(size_bytes):
     assert protocol.is_idle is False, "the requests have not left"
 
 
-def test_the_header_of_a_flexible_response_is_no_part_of_its_body():
+def test_the_header_of_a_flexible_response_is_removed_from_its_body():
     protocol, _ = ready()
     plain, tagged = Expected(1, api_version=12), Expected(2, api_version=12)
     protocol.send([b"x"], plain)
@@ -111,7 +111,7 @@ def test_the_first_piece_of_a_stream_has_its_throttle_time(api_version, size_byt
 
 
 @pytest.mark.parametrize("missing", [1, STREAMED_FROM_BYTES, STREAMED_FROM_BYTES + 1])
-def test_a_response_that_is_nearly_complete_is_answered_whole(missing):
+def test_a_nearly_complete_response_is_passed_on_as_a_whole(missing):
     protocol, _ = ready()
     exchange = Expected(1)
     protocol.send([b"x"], exchange)
@@ -122,7 +122,7 @@ def test_a_response_that_is_nearly_complete_is_answered_whole(missing):
     assert len(exchange.events) == (2 if missing > STREAMED_FROM_BYTES else 1)
 
 
-def test_one_that_has_to_be_decoded_is_answered_whole():
+def test_a_response_that_must_be_decoded_is_passed_on_as_a_whole():
     protocol, _ = ready()
     exchange = Expected(1, streams=False)
     protocol.send([b"x"], exchange)
@@ -142,21 +142,21 @@ def test_one_that_has_to_be_decoded_is_answered_whole():
         (response(1, b"") + b"extra", "5 bytes came without a request"),
     ],
 )
-def test_invalid_bytes_of_a_node_end_the_connection(data, text):
+def test_invalid_bytes_of_a_node_close_the_connection(data, text):
     protocol, _ = ready()
     protocol.send([b"x"], Expected(1, streams=False))
     with pytest.raises(UpstreamError, match=text):
         feed(protocol, data, len(data))
 
 
-def test_a_response_without_a_request_ends_the_connection():
+def test_a_response_without_a_request_closes_the_connection():
     protocol, _ = ready()
     with pytest.raises(UpstreamError, match="without a request"):
         feed(protocol, response(1, b""), 100)
 
 
-def test_a_stream_ends_only_after_its_last_byte_was_looked_at():
-    """A length that swallows all that follows it must not end the request as answered."""
+def test_a_stream_ends_only_after_its_last_byte_is_read():
+    """A length that swallows all following bytes must not count as the end of the response."""
 
     class Walk:
         unread_bytes = 300_000
@@ -183,7 +183,7 @@ def test_a_stream_ends_only_after_its_last_byte_was_looked_at():
     assert sum(map(len, exchange.events)) < 300_000
 
 
-def test_requests_before_the_login_leave_after_it_in_order():
+def test_requests_wait_for_the_login_and_are_sent_in_order():
     protocol = UpstreamProtocol(None, "test", lambda: None)
     for text in (b"one", b"two"):
         protocol.send([text], Expected(1))
@@ -215,7 +215,7 @@ def shake(protocol, error_code=0):
 
 
 def authenticate(protocol, error_code=0, auth_bytes=b""):
-    """Answers one message of the client, and returns it."""
+    """Answer one message of the client. Return the message."""
     request, correlation_id, version = request_of(protocol, SaslAuthenticateRequest)
     reply = auth_bytes(request.auth_bytes) if callable(auth_bytes) else auth_bytes
     answer(protocol, correlation_id, version, SaslAuthenticateResponse(error_code, "no", reply))
@@ -233,7 +233,7 @@ def test_plain_sends_user_and_password_before_requests():
 
 
 @pytest.mark.parametrize("step", ["handshake", "authenticate"])
-def test_a_node_that_refuses_the_login(step):
+def test_a_refused_login_closes_the_connection(step):
     protocol, calls = ready(SaslAccount("PLAIN", "gate", "pass", bytes))
     refuse = partial(shake, protocol, 33)
     if step == "authenticate":
@@ -246,7 +246,7 @@ def test_a_node_that_refuses_the_login(step):
 
 
 class ScramNode:
-    """A node's side of SCRAM, from its credential."""
+    """A node's side of SCRAM, with its credential."""
 
     def __init__(self, password="pass", iterations="4096"):
         self.mechanism = ScramMechanism.SCRAM_SHA_256
@@ -291,7 +291,7 @@ def test_scram_proves_the_password_and_the_node_that_it_knows_the_account():
         (ScramNode(iterations="4096,s=\N{LATIN SMALL LETTER E WITH ACUTE}"), "not base64"),
     ],
 )
-def test_a_node_that_does_not_know_the_account(node, text):
+def test_a_node_without_a_proof_of_the_account_is_refused(node, text):
     protocol, calls = ready(SaslAccount("SCRAM-SHA-256", "gate", "pass", bytes))
     shake(protocol)
 
@@ -306,7 +306,7 @@ def test_a_node_that_does_not_know_the_account(node, text):
 
 @pytest.mark.parametrize("before", UpstreamState)
 @pytest.mark.parametrize("after", UpstreamState)
-def test_the_table_of_states_is_kept(before, after):
+def test_only_transitions_of_the_table_of_states_are_possible(before, after):
     protocol = UpstreamProtocol(None, "test", lambda: None)
     protocol.state = before
     if after in TRANSITIONS[before]:
@@ -317,6 +317,6 @@ def test_the_table_of_states_is_kept(before, after):
             protocol.transition_to(after)
 
 
-def test_the_header_of_the_login_is_that_of_the_request():
+def test_the_header_of_the_login_has_the_version_of_the_request():
     protocol, _ = ready(SaslAccount("PLAIN", "gate", "pass", bytes))
     assert b"".join(protocol.outgoing)[4:].startswith(encode_request_header(17, 1, -1, "test"))

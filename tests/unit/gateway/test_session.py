@@ -1,4 +1,4 @@
-"""`ClientSession` and a node that cannot be reached: on a link, a clock and timers of the test's own."""
+"""Tests of `ClientSession` with a node that cannot be reached. Link, clock and timers belong to the test."""
 
 import errno
 import logging
@@ -20,11 +20,11 @@ from klamm_gateway.upstream.security import Security
 
 TIMEOUT_MS = 1000
 NO_ROUTE = (socket.AF_INET, ("255.255.255.255", 9))
-"""Connecting there fails at once."""
+"""An address at which connecting fails at once."""
 
 
 class Link(ConnectionLink):
-    """No descriptor is ever ready by itself. `watched` has what to call; `closed_because` has reasons."""
+    """A link whose descriptors are never ready. `watched` has the callbacks, `closed_because` the reasons."""
 
     can_send = on_loop = True
 
@@ -87,12 +87,12 @@ class Front:
 
 @pytest.fixture
 def silent():
-    """`silent()` → an address whose connections are never seen to be open."""
+    """Return `silent()`, which returns an address whose connections never open."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         yield lambda: (socket.AF_INET, listening.getsockname())
 
 
-def test_a_request_is_lost_where_connecting_fails_at_once():
+def test_a_request_is_lost_if_connecting_fails_at_once():
     front = Front(NO_ROUTE, NO_ROUTE)
     front.forward()
     assert len(front.lost) == 1
@@ -106,14 +106,14 @@ def test_a_request_without_response_closes_the_client_if_connecting_fails_at_onc
     assert len(front.link.closed_because) == 1
 
 
-def test_the_next_request_tries_again():
+def test_the_next_request_connects_again():
     front = Front(NO_ROUTE)
     front.forward()
     front.forward()
     assert len(front.lost) == 2
 
 
-def test_each_address_has_the_time_to_connect(silent):
+def test_each_address_has_its_own_time_to_connect(silent):
     front = Front(silent(), silent())
     front.forward()
     front.later(TIMEOUT_MS + 1)
@@ -129,8 +129,8 @@ def test_each_address_has_the_time_to_connect(silent):
 
 
 @pytest.mark.parametrize("descriptors_for", [0, 1])
-def test_a_request_is_lost_where_no_descriptor_is_left(monkeypatch, silent, descriptors_for):
-    """Also for the second address: the number of the first one's descriptor is another's by then."""
+def test_a_request_is_lost_if_no_descriptor_is_free(monkeypatch, silent, descriptors_for):
+    """This also applies to the second address, when another file has the descriptor of the first one."""
     front = Front(silent(), silent(), silent())
     opened = []
 
@@ -152,14 +152,14 @@ def test_a_request_is_lost_where_no_descriptor_is_left(monkeypatch, silent, desc
 
 
 def wait_for(descriptor, event):
-    # Not `select`, which takes no descriptor above 1,023: other tests of the process may have files open.
+    # `select` accepts no descriptor above 1,023, and other tests of the process may have files open.
     poll = select.poll()
     poll.register(descriptor, event)
     assert poll.poll(20_000)
 
 
 class Failing(ForwardedRequest):
-    """A request whose response meets a bug."""
+    """A request whose response causes an unexpected error."""
 
     __slots__ = ()
 
@@ -167,7 +167,7 @@ class Failing(ForwardedRequest):
         raise LookupError("a bug")
 
 
-def test_a_bug_closes_the_client(caplog):
+def test_an_unexpected_error_closes_the_client(caplog):
     with socket.create_server(("127.0.0.1", 0)) as listening:
         front = Front((socket.AF_INET, listening.getsockname()))
         front.forward(Failing)

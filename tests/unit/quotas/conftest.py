@@ -13,7 +13,7 @@ PRODUCE, FETCH, CREATE_TOPICS, METADATA = 0, 1, 19, 3
 
 
 class Throttled:
-    """One server with a throttle; clients come with a user and a client id."""
+    """A server with a throttle. Clients have a user and a client id."""
 
     def __init__(self, **settings):
         self.clock = ManualClock()
@@ -27,7 +27,7 @@ class Throttled:
         return ListenerContext(name, Address("127.0.0.1", 1), Address("127.0.0.1", 1), services=self.services)
 
     def set_quotas(self, entity, **quotas):
-        """As AlterClientQuotas does; without quotas the entity has none."""
+        """Set quotas as AlterClientQuotas does. Without quotas the entity has none."""
         row = {"entity": entity, "quotas": quotas} if quotas else None
         self.services.shared.table(CLIENT_QUOTAS).update({client_quota_key(entity): row})
 
@@ -45,7 +45,7 @@ class Throttled:
         self.services.scheduler.run_due()
 
     def metric(self, name):
-        """Samples of one metric, by their labels."""
+        """Return the samples of one metric, by their labels."""
         for family in self.services.metrics.collect():
             if family.name == name:
                 return {tuple(sample.labels.values()): sample.value for sample in family.samples}

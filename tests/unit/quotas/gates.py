@@ -1,4 +1,4 @@
-"""Listeners without sockets for gates: what the acceptor and the processors would do, on one thread."""
+"""Listeners without sockets, for tests of gates. One thread does the work of acceptor and processors."""
 
 import itertools
 
@@ -9,7 +9,10 @@ from klamm.testing import ManualClock
 
 
 class GatedListener:
-    """One listener with its gates. Connections are admitted or refused, close, authenticate or fail to authenticate."""
+    """A listener with its gates.
+
+    Connections are admitted or refused, and close, authenticate or fail to authenticate.
+    """
 
     def __init__(self, server, name, *gates, security_protocol="SASL_PLAINTEXT"):
         self.server = server
@@ -35,7 +38,7 @@ class GatedListener:
         return False
 
     def ask(self, address):
-        """One round through all gates; as the acceptor does it: if one refuses, those that admitted are released."""
+        """Ask all gates once, as the acceptor does. If one refuses, those that have admitted are released."""
         admitted = []
         for gate in self.gates:
             answer = gate.admit(address)

@@ -1,4 +1,4 @@
-"""The gate `authentication_penalty`: penalties double, end, and are forgotten."""
+"""Tests of the gate `authentication_penalty`: penalties double, end, and are forgotten."""
 
 import pytest
 
@@ -19,7 +19,7 @@ def fail(listener, times=1, host="10.0.0.1"):
         listener.fail(listener.open_connections[-1])
 
 
-def test_penalties_double_up_to_the_longest():
+def test_penalties_double_up_to_the_maximum():
     listener = penalizing()
     fail(listener, 3)
     for penalty_ms in (1000, 2000, 4000, 8000, 8000):
@@ -58,7 +58,7 @@ def test_failures_are_forgotten_after_a_while():
     assert listener.connect() is None
 
 
-def test_one_success_takes_back_one_failure():
+def test_one_success_cancels_one_failure():
     listener = penalizing()
     for _ in range(20):
         fail(listener)
@@ -74,8 +74,8 @@ def test_one_success_takes_back_one_failure():
 
 
 @pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL", "SASL_SSL"])
-def test_a_connection_that_names_no_client_pays_for_no_failure(protocol):
-    """Otherwise one to a listener that lets everybody in would pay for each guess at another."""
+def test_an_anonymous_connection_cancels_no_failure(protocol):
+    """Otherwise a connection to a listener without authentication would pay for a guess at another one."""
     server, settings = GateServer(), AuthenticationPenaltySettings(allowed_failures=2, initial_penalty_ms=1000)
     guarded = GatedListener(server, "a", AuthenticationPenalty(settings))
     free = GatedListener(server, "b", AuthenticationPenalty(settings), security_protocol=protocol)
@@ -96,7 +96,7 @@ def test_exempt_networks_are_never_penalized():
     assert listener.connect("192.0.2.1") is None
 
 
-def test_memory_is_bounded_and_the_oldest_go_first():
+def test_memory_is_limited_and_the_oldest_addresses_are_removed_first():
     listener = penalizing(max_tracked_addresses=10, allowed_failures=0)
     for number in range(100):
         fail(listener, 1, f"10.1.0.{number}")
@@ -114,7 +114,7 @@ def test_many_failures_overflow_nothing(count):
     assert listener.connect().delay_ms <= 11
 
 
-def test_failures_at_all_listeners_count_together():
+def test_failures_at_all_listeners_are_counted_together():
     server = GateServer()
     settings = AuthenticationPenaltySettings(allowed_failures=2, initial_penalty_ms=1000)
     a = GatedListener(server, "a", AuthenticationPenalty(settings))

@@ -1,4 +1,4 @@
-"""The throttle `client_quota`: what requests cost, who shares a quota, and how changes count at once."""
+"""Tests of the throttle `client_quota`: the cost of requests, shared quotas, and changes that apply at once."""
 
 import pytest
 
@@ -25,7 +25,7 @@ def test_produce_is_charged_by_the_size_of_its_request(throttled):
     # 1100 a second over ten seconds, where 1000 are allowed.
     assert throttled.produce(1000) == 1000
     assert throttled.throttle.charge(throttled.request(METADATA), 10**9, 0.0) == 0
-    # Half of a window more, over which the same bytes count: 11,000 / 10.5 s.
+    # The same bytes count over half a window more: 11,000 / 10.5 s.
     throttled.advance_ms(500)
     assert throttled.produce(0) == 500
     throttled.advance_ms(10_500)
@@ -55,7 +55,7 @@ def test_client_ids_share_their_quota_among_users(throttled):
 def test_request_time_counts_in_percent_and_throttles_for_a_window_at_most(throttled):
     throttled.set_quotas(ALICE, request_percentage=10.0)
     charge = throttled.throttle.charge
-    # A second of one thread is 100 %, over ten seconds 10 %.
+    # A second of one thread is 100 %, and 10 % over ten seconds.
     assert charge(throttled.request(), 1, 1.0) == 0
     assert charge(throttled.request(), 1, 0.01) == 100
     assert charge(throttled.request(), 1, 5.0) == 1000
@@ -66,7 +66,7 @@ def test_a_produce_without_an_answer_is_exempt_from_request_time(throttled):
     assert throttled.throttle.charge(throttled.request(PRODUCE), 11_000, 0.0) == 1000
 
 
-def test_the_longer_throttle_counts(throttled):
+def test_the_longest_throttle_time_is_sent(throttled):
     throttled.set_quotas(ALICE, request_percentage=1.0, producer_byte_rate=1000.0)
     assert throttled.throttle.charge(throttled.request(PRODUCE), 10_500, 60.0) == 1000
     assert throttled.throttle.charge(throttled.request(PRODUCE), 50_000, 60.0) > 1000
@@ -78,7 +78,7 @@ def test_the_longer_throttle_counts(throttled):
     }
 
 
-def test_a_fetch_over_its_quota_sends_nothing_and_records_nothing(throttled):
+def test_a_fetch_above_its_quota_gets_no_records_and_is_not_charged(throttled):
     throttled.set_quotas(ALICE, consumer_byte_rate=1000.0)
     fetch = throttled.request(FETCH)
     assert fetch.max_record_bytes == 10_000
@@ -91,7 +91,7 @@ def test_a_fetch_over_its_quota_sends_nothing_and_records_nothing(throttled):
     assert throttled.request(FETCH).may_send_records(1_500)
 
 
-def test_records_larger_than_all_windows_pass_when_nothing_else_did(throttled):
+def test_records_larger_than_all_windows_pass_if_nothing_else_was_sent(throttled):
     throttled.set_quotas(ALICE, consumer_byte_rate=100.0)
     assert throttled.request(FETCH).may_send_records(10_000)
     assert not throttled.request(FETCH).may_send_records(1)
@@ -99,7 +99,7 @@ def test_records_larger_than_all_windows_pass_when_nothing_else_did(throttled):
     assert throttled.request(FETCH).may_send_records(10_000)
 
 
-def test_a_client_over_its_request_time_gets_no_records(throttled):
+def test_a_client_above_its_request_time_gets_no_records(throttled):
     throttled.set_quotas(ALICE, request_percentage=1.0)
     assert throttled.request(FETCH).may_send_records(1)
     throttled.throttle.charge(throttled.request(), 1, 1.0)
@@ -116,7 +116,7 @@ def test_strict_mutations_are_refused_once_the_bucket_is_empty(throttled):
     with pytest.raises(KafkaError) as raised:
         request.charge_mutations(1, strict=True)
     assert raised.value.error_code is ErrorCode.THROTTLING_QUOTA_EXCEEDED
-    # 22 tokens were there, two are owed, at two a second.
+    # The bucket had 22 tokens and now owes two, at two a second.
     assert request.throttle_time_ms == 1000
     throttled.advance_ms(1000)
     throttled.request(CREATE_TOPICS).charge_mutations(1, strict=True)
@@ -130,7 +130,7 @@ def test_permissive_mutations_only_throttle(throttled):
     assert request.throttle_time_ms == 2000
 
 
-def test_changes_count_at_once_and_keep_what_was_used(throttled):
+def test_changed_quotas_apply_at_once_and_keep_the_counted_use(throttled):
     throttled.set_quotas(ALICE, producer_byte_rate=1000.0)
     assert throttled.produce(10_000) == 0
     throttled.set_quotas(ALICE, producer_byte_rate=500.0)
@@ -140,7 +140,7 @@ def test_changes_count_at_once_and_keep_what_was_used(throttled):
     assert throttled.metric("klamm:type=ClientQuota,name=TrackedSensors") == {(): 0}
 
 
-def test_a_more_precise_quota_takes_a_client_out_of_the_common_one(throttled):
+def test_a_client_with_a_more_specific_quota_leaves_the_common_one(throttled):
     throttled.set_quotas(ALICE, producer_byte_rate=1000.0)
     assert throttled.produce(12_000) == 2000
     throttled.set_quotas({"user": "alice", "client-id": "app"}, producer_byte_rate=10_000.0)
@@ -148,12 +148,12 @@ def test_a_more_precise_quota_takes_a_client_out_of_the_common_one(throttled):
     assert throttled.produce(0, client_id="other") == 2000
 
 
-def test_settings_change_live():
+def test_changed_settings_apply_while_the_server_runs():
     throttled = Throttled(users={"alice": {"producer_byte_rate": 1000}})
     assert throttled.produce(12_000) == 2000
     assert throttled.throttle.reconfigure(ClientQuotaSettings(users={"alice": {"producer_byte_rate": 1100}}))
     assert throttled.produce(0) == 909
-    # Other windows start afresh.
+    # Windows of another length start empty.
     assert throttled.throttle.reconfigure(
         ClientQuotaSettings(users={"alice": {"producer_byte_rate": 1000}}, quota_window_num=2)
     )
@@ -201,18 +201,18 @@ def test_metrics_report_the_clients_nearest_to_their_quotas():
     assert throttled.metric("klamm:type=ClientQuota,name=ThrottleTimeMs")["producer_byte_rate",] == 2000
 
 
-def test_a_flood_of_client_ids_stays_within_its_bound():
+def test_the_memory_for_client_ids_is_limited():
     throttled = Throttled(max_tracked_clients=10)
     throttled.set_quotas({"client-id": None}, producer_byte_rate=1000.0)
     for number in range(1000):
         throttled.produce(12_000, client_id=f"flood-{number}")
         throttled.advance_ms(1)
     assert throttled.metric("klamm:type=ClientQuota,name=TrackedSensors")[()] <= 40
-    # The newest are the ones that are still known.
+    # The newest sensors are still known.
     assert throttled.produce(0, client_id="flood-999") > 0
 
 
-def test_sensors_go_an_hour_after_their_last_use(throttled):
+def test_sensors_are_removed_an_hour_after_their_last_use(throttled):
     throttled.set_quotas({"client-id": None}, producer_byte_rate=1000.0)
     throttled.produce(1, client_id="old")
     throttled.advance_ms(1_800_000)

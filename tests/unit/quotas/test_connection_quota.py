@@ -1,4 +1,4 @@
-"""The gate `connection_quota`: per address, per listener, per server; an acceptor that waits is resumed."""
+"""Tests of the gate `connection_quota`: limits per address, listener and server, and waiting acceptors."""
 
 import threading
 
@@ -19,7 +19,7 @@ def server():
     return GateServer()
 
 
-def test_one_more_than_an_address_may_have_is_refused_until_one_goes(server):
+def test_a_connection_above_the_limit_of_its_address_is_refused_until_another_ends(server):
     listener = GatedListener(server, "a", quota(max_connections_per_ip=2))
     assert [listener.connect(), listener.connect()] == [None, None]
     assert listener.connect() == Refuse("per_ip", "10.0.0.1 has 2 of 2 connections")
@@ -51,7 +51,7 @@ def test_a_limit_of_zero_admits_no_connection(server):
         ("2001:db8::1", 2),
     ],
 )
-def test_the_longest_prefix_counts(host, limit):
+def test_the_limit_of_the_longest_prefix_applies(host, limit):
     overrides = {"10.20.0.0/16": 50, "10.20.30.40": 1, "10.20.30.0/24": 9, "fe80::/10": 3}
     assert quota(max_connections_per_ip=2, overrides=overrides).limit_of(host) == limit
 
@@ -72,7 +72,7 @@ def test_a_full_listener_waits_and_is_resumed_when_a_connection_closes(server):
     assert full.resumed == 1, "no acceptor waits any more"
 
 
-def test_a_full_server_waits_whichever_listener_a_connection_goes_from(server):
+def test_a_full_server_resumes_when_a_connection_of_any_listener_ends(server):
     settings = {"broker_max_connections": 2}
     one, two = GatedListener(server, "a", quota(**settings)), GatedListener(server, "b", quota(**settings))
     assert [one.connect(), two.connect()] == [None, None]
@@ -88,7 +88,7 @@ def test_a_client_over_the_limit_of_its_address_delays_no_other(server):
     assert isinstance(listener.connect(), Refuse)
 
 
-def test_a_protected_listener_takes_the_least_recently_used_of_the_fullest(server):
+def test_a_protected_listener_closes_the_least_recently_used_connection_of_the_fullest_one(server):
     settings = {"broker_max_connections": 3}
     one, two = GatedListener(server, "a", quota(**settings)), GatedListener(server, "b", quota(**settings))
     inner = GatedListener(server, "inner", quota(protected=True, **settings))
@@ -100,7 +100,7 @@ def test_a_protected_listener_takes_the_least_recently_used_of_the_fullest(serve
     assert [len(listener.open_connections) for listener in (one, two, inner)] == [1, 1, 1]
     assert [inner.connect(), inner.connect()] == [None, None]
     assert [len(listener.open_connections) for listener in (one, two, inner)] == [0, 0, 3]
-    # No unprotected connection is left to close; a protected listener accepts nevertheless.
+    # There is no unprotected connection to close, but a protected listener still accepts.
     assert inner.connect() is None
     assert one.connect().reason == "per_broker"
 
@@ -111,7 +111,7 @@ def test_a_connection_that_could_not_be_closed_yet_is_requested_again(server):
     inner = GatedListener(server, "inner", quota(protected=True, **settings))
     assert [one.connect(), one.connect()] == [None, None]
     asked = []
-    # As a processor whose connections are still being set up.
+    # A processor whose connections are still being set up does this.
     one.context.close_least_recently_used = lambda: asked.append(server.clock.monotonic_ns()) is not None
     assert [inner.connect(), inner.connect()] == [None, None]
     assert len(asked) == 2
@@ -134,7 +134,7 @@ def test_a_requested_close_that_is_pending_is_not_requested_twice(server):
     for _ in range(3):
         assert inner.connect() is None
     assert len(asked) == 3
-    # They are gone in the next turn of their processor.
+    # They are closed in the next turn of their processor.
     for _ in range(3):
         one._evict()
     server.advance_ms(1000)
@@ -147,7 +147,7 @@ def test_the_only_listener_is_never_protected(server):
     assert listener.connect().reason == "per_broker"
 
 
-def test_new_settings_count_at_once(server):
+def test_new_settings_apply_at_once(server):
     gate = quota(max_connections=1)
     listener = GatedListener(server, "a", gate)
     assert listener.connect() is None
@@ -156,7 +156,7 @@ def test_new_settings_count_at_once(server):
     assert listener.resumed == 1
     assert [listener.connect(), listener.connect()] == [None, None]
     assert listener.connect().reason == "per_ip"
-    # A lower limit of the server is kept at once.
+    # A lower limit of the server is enforced at once.
     assert gate.reconfigure(ConnectionQuotaSettings(broker_max_connections=1))
     assert len(listener.open_connections) == 1
 

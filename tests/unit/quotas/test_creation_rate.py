@@ -1,4 +1,4 @@
-"""The gate `creation_rate`: delayed closes per address, an acceptor that waits per listener and server."""
+"""Tests of the gate `creation_rate`: delayed closes per address, and an acceptor that waits per listener and server."""
 
 import pytest
 
@@ -18,7 +18,7 @@ def server():
 
 
 def burst(listener, host="10.0.0.1", most=1000):
-    """How many connections are admitted before the first that is not, and the outcome of that one."""
+    """Connect until a connection is not admitted. Return the number of admitted ones, and the outcome of the last."""
     for count in range(most):
         answer = listener.connect(host)
         if answer is not None:
@@ -26,9 +26,9 @@ def burst(listener, host="10.0.0.1", most=1000):
     return most, None
 
 
-def test_an_address_over_its_rate_is_closed_after_a_delay_and_not_counted(server):
+def test_a_connection_above_the_rate_of_its_address_is_closed_after_a_delay_and_not_counted(server):
     listener = GatedListener(server, "a", rate(connection_creation_rate=2))
-    # Twenty in ten seconds are two a second; one more takes half a second.
+    # Twenty in ten seconds are two a second. One more takes half a second.
     assert burst(listener) == (20, Delay(500, "per_ip_rate"))
     assert listener.connect() == Delay(500, "per_ip_rate")
     assert burst(listener, "10.0.0.2")[0] == 20
@@ -55,7 +55,7 @@ def test_no_delay_is_longer_than_a_window(server):
             answer = listener.ask(address)
 
 
-def test_a_listener_over_its_rate_waits_and_then_takes_the_connection(server):
+def test_a_listener_above_its_rate_waits_and_then_accepts_the_connection(server):
     listener = GatedListener(server, "a", rate(max_connection_creation_rate=2))
     assert burst(listener) == (20, Delay(500, "per_listener_rate", pause_acceptor=True))
     assert GatedListener(server, "b", rate(max_connection_creation_rate=2)).connect() is None
@@ -91,8 +91,8 @@ def test_throttle_times_are_reported_for_a_while(server):
     assert server.metric(f"{group}connection-accept-throttle-time") == {("a",): 0}
 
 
-def test_several_may_wait_at_once_and_abandoned_claims_are_forgotten(server):
-    """Behind a proxy, where each connection waits for itself."""
+def test_several_connections_may_wait_at_once_and_abandoned_claims_are_removed(server):
+    """Behind a proxy, each connection waits for itself."""
     gate = rate(max_connection_creation_rate=2)
     listener = GatedListener(server, "a", gate)
     burst(listener)
@@ -106,7 +106,7 @@ def test_several_may_wait_at_once_and_abandoned_claims_are_forgotten(server):
     assert set(gate._waiting) & set(addresses) == set()
 
 
-def test_the_rate_of_the_server_is_of_all_listeners_but_protected_ones(server):
+def test_the_rate_of_the_server_covers_all_listeners_but_protected_ones(server):
     settings = {"broker_max_connection_creation_rate": 1}
     one, two = (GatedListener(server, name, rate(**settings)) for name in "ab")
     inner = GatedListener(server, "inner", rate(protected=True, **settings))
@@ -130,7 +130,7 @@ def test_alter_client_quotas_changes_rates_of_addresses_live(server):
     assert [gate.limit_of(host) for host in hosts] == [2, 4, 4, 7, 7]
 
 
-def test_new_settings_count_at_once(server):
+def test_new_settings_apply_at_once(server):
     gate = rate(connection_creation_rate=1)
     listener = GatedListener(server, "a", gate)
     assert burst(listener)[0] == 10
@@ -140,7 +140,7 @@ def test_new_settings_count_at_once(server):
     assert burst(listener)[0] == 2
 
 
-def test_addresses_that_went_are_forgotten(server):
+def test_addresses_without_connections_are_removed(server):
     listener = GatedListener(server, "a", rate(connection_creation_rate=5))
     for second in range(5):
         for number in range(1500):

@@ -1,4 +1,4 @@
-"""The gate `handshake_limit`: places are given back however a handshake ends."""
+"""Tests of the gate `handshake_limit`: places are freed however a handshake ends."""
 
 import pytest
 
@@ -25,7 +25,7 @@ def test_the_acceptor_waits_until_a_handshake_is_over(end):
     assert listener.server.metric("klamm:type=HandshakeLimit,name=Handshakes") == {("a",): 2}
 
 
-def test_one_address_holds_only_so_many_places():
+def test_the_places_of_one_address_are_limited():
     listener = limited(max_handshakes_per_ip=1)
     assert listener.connect() is None
     assert listener.connect().reason == "handshakes_per_ip"
@@ -34,7 +34,7 @@ def test_one_address_holds_only_so_many_places():
     assert listener.connect() is None
 
 
-def test_a_port_that_comes_back_before_its_old_connection_went_is_counted_once():
+def test_a_reused_port_is_counted_once_if_its_earlier_connection_still_exists():
     listener = limited(max_handshakes_per_ip=1)
     address = listener.server.new_address("10.0.0.1")
     assert [listener.ask(address), listener.ask(address)] == [None, None]
@@ -43,7 +43,7 @@ def test_a_port_that_comes_back_before_its_old_connection_went_is_counted_once()
     assert listener.gates[0]._by_source == {}
 
 
-def test_new_settings_count_at_once():
+def test_new_settings_apply_at_once():
     listener = limited(max_handshakes=1)
     listener.connect()
     assert listener.connect() is not None

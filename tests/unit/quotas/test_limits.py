@@ -1,4 +1,4 @@
-"""Which quota counts: Kafka's eight levels, against an oracle that tries them one by one."""
+"""Compares the precedence of Kafka's eight levels of quotas with a model that tries the levels one by one."""
 
 import pytest
 from hypothesis import given
@@ -39,19 +39,19 @@ def rows(*entities, key=KEY):
 
 
 @pytest.mark.parametrize("first", range(8))
-def test_the_first_level_that_has_a_quota_counts(first):
+def test_the_first_level_with_a_quota_applies(first):
     limits = QuotaLimits(ClientQuotaSettings(), rows(*ENTITIES[first:]))
     assert limits.find(KEY, "alice", "app") == Limit(1.0, *SHARED_BY[first])
 
 
 @pytest.mark.parametrize("entity", ENTITIES)
-def test_each_quota_is_looked_up_by_itself(entity):
+def test_each_kind_of_quota_is_looked_up_separately(entity):
     limits = QuotaLimits(ClientQuotaSettings(), rows(entity, key="consumer_byte_rate"))
     assert limits.find(KEY, "alice", "app") is None
     assert limits.find("consumer_byte_rate", "alice", "app") is not None
 
 
-def test_addresses_are_not_the_throttles_business():
+def test_the_throttle_ignores_quotas_of_addresses():
     assert QuotaLimits(ClientQuotaSettings(), rows({"ip": None}, key="connection_creation_rate")).keys == frozenset()
 
 
@@ -64,7 +64,7 @@ entities = st.one_of(
 
 
 def oracle(table, user, client_id):
-    """As the documentation of Kafka lists the order of precedence."""
+    """Return the quota by the order of precedence in Kafka's documentation."""
     tries = [
         ({"user": user, "client-id": client_id}, (user, client_id)),
         ({"user": user, "client-id": None}, (user, client_id)),
@@ -89,12 +89,12 @@ def oracle(table, user, client_id):
     st.sampled_from(["alice", "bob", "carol"]),
     st.sampled_from(["app", "bob", "other", ""]),
 )
-def test_precedence_is_that_of_the_oracle(some, user, client_id):
+def test_the_precedence_equals_the_models(some, user, client_id):
     table = rows(*some)
     assert QuotaLimits(ClientQuotaSettings(), table).find(KEY, user, client_id) == oracle(table, user, client_id)
 
 
-def test_settings_are_under_the_table():
+def test_the_brokers_table_precedes_the_settings():
     settings = ClientQuotaSettings(
         users={"<default>": {KEY: 10, "request_percentage": 50}, "alice": {KEY: 20}},
         clients={"app": {KEY: 30}},
@@ -105,5 +105,5 @@ def test_settings_are_under_the_table():
     assert limits.find(KEY, "alice", "app") == Limit(40, "alice", "app")
     limits = QuotaLimits(settings, rows({"user": None}))
     assert limits.find(KEY, "bob", "app") == Limit(1.0, "bob", "")
-    # What the table does not say of the entity stays as configured.
+    # Quotas that the table does not have for the entity stay as configured.
     assert limits.find("request_percentage", "bob", "app") == Limit(50, "bob", "")

@@ -1,4 +1,4 @@
-"""20,000 connections that come and go in every way there is leave nothing behind in the gates."""
+"""20,000 connections that end in every possible way leave nothing behind in the gates."""
 
 import random
 from collections import Counter
@@ -38,7 +38,7 @@ def gates(**quota):
 
 
 def connect(server, listener, rng, seen):
-    """As the acceptor does: while a gate says so, wait and ask again; now and then the server stops meanwhile."""
+    """Connect as the acceptor does: wait and ask again if a gate says so. Sometimes the server stops meanwhile."""
     address = server.new_address(f"10.0.0.{rng.randrange(20)}")
     for _ in range(ATTEMPTS):
         answer = listener.ask(address)

@@ -1,4 +1,4 @@
-"""`Rate` and `TokenBucket`: Kafka's arithmetic, with values worked out by hand."""
+"""Tests of `Rate` and `TokenBucket`: Kafka's arithmetic, with values worked out by hand."""
 
 import pytest
 from hypothesis import given
@@ -10,9 +10,9 @@ from klamm.runtime import Rate, TokenBucket
 def test_a_first_burst_counts_over_ten_whole_windows():
     rate = Rate()
     rate.record(5000, 100)
-    # No whole window has passed, ten are assumed: 5000 / 10 s.
+    # No window has ended, so ten are assumed: 5000 / 10 s.
     assert rate.measure(100) == 500
-    # Half of the current window comes on top.
+    # Half of the current window is added.
     assert rate.measure(600) == pytest.approx(5000 / 10.5)
 
 
@@ -27,7 +27,7 @@ def test_throttle_time_brings_the_rate_down_to_the_bound():
     assert rate.throttle_time_ms(1000, 0) == 1
 
 
-def test_throttle_time_is_rounded_as_java_rounds():
+def test_throttle_time_is_rounded_as_in_java():
     rate = Rate()
     rate.record(40_010, 0)
     # 1 / 4000 of ten seconds.
@@ -36,14 +36,14 @@ def test_throttle_time_is_rounded_as_java_rounds():
     assert rate.throttle_time_ms(4000, 0) == 2
 
 
-def test_old_samples_go_and_the_oldest_that_overlaps_stays():
+def test_old_samples_expire_and_the_oldest_that_overlaps_stays():
     rate = Rate(samples=2, window_ms=1000)
     rate.record(100, 0)
     rate.record(100, 1500)
     assert rate.measure(1900) == pytest.approx(200 / 1.9)
-    # The first was last touched at 0, two windows before 2000.
+    # The first sample was last changed at 0, two windows before 2000.
     assert rate.measure(2000) == pytest.approx(100 / 1.5)
-    # Both are gone; a window is assumed.
+    # Both samples have expired, so one window is assumed.
     assert rate.measure(3500) == 0
 
 
@@ -63,7 +63,7 @@ def test_a_client_that_obeys_the_throttle_time_gets_its_bound_and_no_more(sizes)
     assert sent <= bound * (now_ms / 1000 + 10) * 1.01
 
 
-def test_a_bucket_is_full_at_first_and_owes_at_most_one_taking():
+def test_a_bucket_is_full_at_first_and_can_be_overdrawn_once():
     bucket = TokenBucket(samples=11, window_ms=1000)
     assert bucket.tokens(5, 0) == 55
     bucket.take(80, 5, 0)
@@ -81,7 +81,7 @@ def test_a_bucket_whose_rate_falls_holds_no_more_than_the_new_burst():
 
 
 def test_kafkas_example_of_a_burst_owes_twelve_seconds():
-    """From KIP-599: quota 5, 100 samples of a second, a burst of 560: twelve seconds are owed."""
+    """From KIP-599: with quota 5, 100 samples of a second, and a burst of 560, twelve seconds are owed."""
     bucket = TokenBucket(samples=100, window_ms=1000)
     bucket.take(560, 5, 0)
     assert bucket.throttle_time_ms(5, 0) == 12_000

@@ -1,4 +1,4 @@
-"""What gates count as one address: an IPv4 address, however it is written, and a network of IPv6."""
+"""Tests of the addresses that gates count as one: an IPv4 address in any spelling, and a network of IPv6."""
 
 import pytest
 
@@ -43,7 +43,7 @@ FIRST, NEIGHBOUR, OTHER = "2001:db8:1:2::1", "2001:db8:1:2:ffff::9", "2001:db8:1
 
 
 def used_up(server, gate, host):
-    """A listener at which a host has taken what one address may take."""
+    """Return a listener at which a host has used up what one address may have."""
     listener = GatedListener(server, "a", gate)
     address = server.new_address(host)
     assert listener.ask(address) is None
@@ -67,20 +67,20 @@ def test_each_ipv6_address_counts_for_itself_if_a_setting_says_so(server, make):
 
 
 @pytest.mark.parametrize("make", GATES)
-def test_an_ipv4_address_is_one_on_listeners_for_both(server, make):
+def test_an_ipv4_address_and_its_mapped_ipv6_address_count_as_one(server, make):
     listener = used_up(server, make(), "192.0.2.7")
     assert listener.connect("::ffff:192.0.2.7") is not None
     assert listener.connect("::ffff:192.0.2.8") is None
 
 
 @pytest.mark.parametrize("make", GATES)
-def test_another_prefix_waits_for_the_next_start(server, make):
+def test_a_changed_prefix_takes_effect_at_the_next_start(server, make):
     gate = make()
     used_up(server, gate, FIRST)
     assert gate.live_keys == specs_of(type(gate.settings)).keys() - {"ipv6_prefix_length"}
 
 
-def test_connections_of_a_network_are_given_back(server):
+def test_ended_connections_of_a_network_are_no_longer_counted(server):
     gate = quota()
     listener = used_up(server, gate, FIRST)
     assert gate.count_of("2001:db8:1:2::/64") == 1
@@ -89,7 +89,7 @@ def test_connections_of_a_network_are_given_back(server):
     assert listener.connect(NEIGHBOUR) is None
 
 
-def test_an_address_with_a_rate_of_its_own_is_counted_for_itself(server):
+def test_an_address_with_its_own_rate_is_counted_separately(server):
     server.set_ip_rate(FIRST, 100)
     listener = GatedListener(server, "a", rate())
     assert [listener.connect(FIRST) for _ in range(3)] == [None] * 3
@@ -116,7 +116,7 @@ def test_addresses_are_grouped_by_source(host, source):
     assert source_of(host) == source
 
 
-def test_a_prefix_of_128_gives_the_address():
+def test_with_a_prefix_of_128_the_source_is_the_address():
     assert source_of("2001:DB8:0::4", 128) == "2001:db8::4"
     assert source_of("2001:db8:1:2:3::4", 48) == "2001:db8:1::/48"
 

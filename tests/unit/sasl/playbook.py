@@ -1,4 +1,4 @@
-"""A SASL listener without a network: frames in, steps out, with a manual clock."""
+"""A SASL listener without a network: a test passes frames, gets steps, and moves the clock."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ ALICE, BOB = KafkaPrincipal("alice"), KafkaPrincipal("bob")
 
 
 class ScriptedServer(SaslServer):
-    """Does what a token says."""
+    """A SASL server that does what a token says."""
 
     def __init__(self, mechanism: Scripted) -> None:
         self.mechanism = mechanism
@@ -80,9 +80,9 @@ class Scripted(SaslMechanism):
 
 
 class Playbook:
-    """One connection to a listener with the mechanisms SCRIPTED and OTHER, or those given.
+    """A connection to a listener with the mechanisms SCRIPTED and OTHER, or with given ones.
 
-    `beside` is another connection to the same listener. Connections that were ended are in `disconnected`.
+    `beside` is another connection to the same listener. `disconnected` has the connections that were ended.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class Playbook:
         return self.authenticator.state
 
     def request(self, message: Any, version: int) -> tuple[AuthenticationStep, Any]:
-        """Send a request; the step, and its response decoded if there is one."""
+        """Send a request. Return the step, with its decoded response if there is one."""
         correlation_id = next(self._ids)
         frame = encode_request_header(message.API_KEY, version, correlation_id, "playbook") + message.encode(version)
         step = self.settle(self.authenticator.receive(frame))
@@ -142,7 +142,7 @@ class Playbook:
         return response.decode(version, bytes(frame), response_header_size(api_key, version))
 
     def settle(self, step: AuthenticationStep) -> AuthenticationStep:
-        """Let pending work happen at once, as the processor and the workers would."""
+        """Do all pending work at once, as processor and workers would."""
         if step.pending is None:
             return step
         assert not step.send
@@ -164,13 +164,13 @@ class Playbook:
         authenticator.revoke(reason)
 
     def pass_time(self, ms: int) -> None:
-        """Let time pass, and timers run at its end."""
+        """Let time pass, and run the timers at its end."""
         self.clock.advance_ms(ms)
         self.services.scheduler.run_due()
 
     @property
     def ended(self) -> str | None:
-        """Why the session was ended; None if it was not."""
+        """Return why the session was ended; None if it was not."""
         return dict(self.disconnected).get(self.authenticator)
 
     def _note_resumed(self) -> None:

@@ -1,4 +1,4 @@
-"""The authenticator as a configuration names it: what is refused, and where; what opens, reloads and closes."""
+"""Tests of the authenticator in configurations: reported problems, failed starts, reloads, and the end."""
 
 import sys
 import threading
@@ -16,7 +16,7 @@ from tests.sasl_client import log_in, users_setting
 from tests.unit.sasl.users import credential
 
 NOWHERE = ModuleNotFoundError("No module named 'nowhere_at_all'", name="nowhere_at_all")
-"""Python 3.15 prints the name, too."""
+"""Python 3.15 also prints the name."""
 HEAD = '[listeners.public]\nbind = "127.0.0.1:0"\nauthenticator = "sasl"\n[listeners.public.sasl]\n'
 PLAIN = HEAD + 'mechanisms = ["PLAIN"]\n'
 
@@ -156,7 +156,7 @@ CALLABLE = PLAIN + 'credential_stores = ["callable"]\n[listeners.public.sasl.cal
         ),
     ],
 )
-def test_unusable_settings_are_reported_with_their_place_before_a_start(tmp_path, text, problem):
+def test_unusable_settings_are_reported_before_a_start_with_their_place(tmp_path, text, problem):
     (tmp_path / "garbage").write_text("garbage\n")
     assert problem in problems(tmp_path, text, files=True)
 
@@ -200,14 +200,14 @@ def test_a_mechanism_that_cannot_open_stops_the_start_and_leaves_no_thread(setti
     assert threading.active_count() == before
 
 
-def test_gssapi_says_what_is_missing(monkeypatch):
+def test_gssapi_reports_missing_settings(monkeypatch):
     monkeypatch.setitem(sys.modules, "gssapi", None)
     monkeypatch.delitem(sys.modules, "klamm_sasl.gssapi_mechanism", raising=False)
     with pytest.raises((PluginError, StartError), match=r"needs klamm\[gssapi\]"):
         embedded('mechanisms=["GSSAPI"]').start()
 
 
-def test_reload_reads_users_again_and_reports_bad_ones(tmp_path):
+def test_a_reload_reads_users_again_and_reports_invalid_ones(tmp_path):
     file = tmp_path / "users"
     file.write_text(f"alice:{credential('one').to_text()}\n")
     with embedded(
@@ -230,7 +230,7 @@ def test_reload_reads_users_again_and_reports_bad_ones(tmp_path):
         assert enters("two")
 
 
-def test_closing_ends_the_threads():
+def test_closing_the_authenticator_ends_its_threads():
     before = threading.active_count()
     with embedded('mechanisms=["PLAIN"]', "worker_threads=3", users_setting(alice="x").removeprefix("sasl.")):
         assert threading.active_count() >= before + 3
@@ -249,7 +249,7 @@ def test_text_that_is_not_a_verifier_is_refused(text):
         ScramCredential.from_text(text)
 
 
-def test_verifiers_survive_as_text_and_as_rows():
+def test_verifiers_are_read_back_from_text_and_rows():
     for mechanism in ScramMechanism:
         one = credential("x", mechanism)
         assert ScramCredential.from_text(one.to_text()) == ScramCredential.from_row(one.to_row()) == one

@@ -1,4 +1,4 @@
-"""Where checks run: those of suspects apart, at most ten of one address among the others, not of closed channels."""
+"""Tests of the threads that check passwords: suspects have their own thread, and closed channels are dropped."""
 
 import threading
 
@@ -16,7 +16,7 @@ GUESSER, HONEST = "192.0.2.1", "192.0.2.2"
 
 
 class Threads:
-    """`CredentialChecks` of one worker thread; notes which of its two threads each check ran on."""
+    """`CredentialChecks` with one worker thread. It records on which of its two threads each check ran."""
 
     def __init__(self, percent=50):
         self.services = ServerServices(ManualClock())
@@ -25,7 +25,10 @@ class Threads:
         self.ran = []
 
     def submit(self, address, proved, user="alice", *, cost_ms=1, wait_for=None, started=None):
-        """A check that ends with `proved`; what drops it, and what is set once it has ended."""
+        """Submit a check that ends with `proved`.
+
+        Return a function that drops the check, and an event that is set at its end.
+        """
         ended = threading.Event()
 
         def check():
@@ -43,13 +46,13 @@ class Threads:
         return self.checks.submit(check, address, user), ended
 
     def check(self, address, proved, user="alice", **how):
-        """Have it done; what it says has been noted by then. The thread it ran on."""
+        """Run a check to its end, including the record of its result. Return its thread."""
         assert self.submit(address, proved, user, **how)[1].wait(60)
         self.settle()
         return self.ran[-1][1]
 
     def settle(self):
-        """Wait until the worker thread, and the paced worker if it has started, are done with what they had."""
+        """Wait until both threads have finished their work."""
         for address in (GUESSER, HONEST):
             ended = threading.Event()
             self.checks._workers.submit(ended.set, address)
@@ -76,7 +79,7 @@ def make_suspect(threads, address=GUESSER):
     assert [threads.check(address, False) for _ in range(MAX_FAILURES)] == ["0"] * MAX_FAILURES
 
 
-def test_suspects_are_checked_apart_and_others_are_not(threads, caplog):
+def test_only_suspects_are_checked_on_the_separate_thread(threads, caplog):
     make_suspect(threads)
     assert threads.check(GUESSER, False) == "suspects"
     assert threads.check(HONEST, True) == "0"
@@ -102,7 +105,7 @@ def test_others_do_not_wait_behind_a_suspect(threads):
     assert threads.ran[MAX_FAILURES:] == [(HONEST, "0"), (GUESSER, "suspects"), (GUESSER, "suspects")]
 
 
-def test_a_sudden_crowd_is_moved_to_the_slow_lane_after_the_limit(threads):
+def test_checks_of_one_address_above_the_limit_move_to_the_separate_thread(threads):
     release, started = threading.Event(), threading.Event()
     threads.submit(HONEST, True, wait_for=release, started=started)
     assert started.wait(60)
@@ -115,16 +118,16 @@ def test_a_sudden_crowd_is_moved_to_the_slow_lane_after_the_limit(threads):
     assert threads.metric("paced-authentications-total") == 2 * MAX_FAILURES
 
 
-def test_two_right_passwords_make_an_address_as_all_others(threads):
+def test_after_two_right_passwords_an_address_is_no_longer_suspect(threads):
     make_suspect(threads)
     assert [threads.check(GUESSER, True) for _ in range(3)] == ["suspects", "suspects", "0"]
 
 
-def test_a_check_that_proves_nothing_counts_for_nothing(threads):
+def test_a_check_without_a_result_does_not_count(threads):
     assert [threads.check(GUESSER, None) for _ in range(3 * MAX_FAILURES)] == ["0"] * 3 * MAX_FAILURES
 
 
-def test_an_answer_that_was_remembered_meanwhile_counts_for_nothing(threads):
+def test_an_answer_that_was_remembered_meanwhile_does_not_count(threads):
     assert [threads.check(GUESSER, False, cost_ms=0.05) for _ in range(3 * MAX_FAILURES)] == ["0"] * 3 * MAX_FAILURES
     make_suspect(threads)
     assert [threads.check(GUESSER, True, cost_ms=0.05) for _ in range(5)] == ["suspects"] * 5
@@ -136,7 +139,7 @@ def test_checks_without_a_password_are_not_paced(threads):
 
 
 @pytest.mark.parametrize("threads", [100], indirect=True)
-def test_a_hundred_percent_paces_no_client(threads):
+def test_with_100_percent_no_client_is_paced(threads):
     assert [threads.check(GUESSER, False) for _ in range(3 * MAX_FAILURES)] == ["0"] * 3 * MAX_FAILURES
     assert threads.metric("paced-authentications-total") == 0
 
@@ -155,7 +158,7 @@ def test_a_check_dropped_while_it_waits_among_suspects_does_not_run(threads):
     assert len(threads.ran) == MAX_FAILURES + 1
 
 
-def test_the_check_of_a_client_that_is_gone_is_dropped_and_never_evaluated():
+def test_the_check_of_a_client_that_has_left_is_dropped():
     playbook = Playbook()
     playbook.versions()
     playbook.handshake()

@@ -1,4 +1,4 @@
-"""EXTERNAL: the principal of the transport."""
+"""Tests of the mechanism EXTERNAL, which uses the principal of the transport."""
 
 import pytest
 

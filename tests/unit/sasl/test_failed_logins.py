@@ -1,4 +1,4 @@
-"""Addresses that fail often: when they exceed the limit, for how long, and how many are remembered."""
+"""Tests of addresses with many failed logins: the limit, its duration, and the number of remembered addresses."""
 
 import pytest
 
@@ -61,7 +61,7 @@ def test_one_failure_every_three_seconds_is_forgiven(known, clock, exceeded):
     assert exceeded == []
 
 
-def test_a_success_takes_back_half(known, clock):
+def test_a_success_halves_the_failures(known, clock):
     fail(known, times=8)
     known.succeeded("a")
     fail(known, times=5)
@@ -77,7 +77,7 @@ def test_a_success_takes_back_half(known, clock):
     assert len(known) == 1
 
 
-def test_those_that_failed_last_are_remembered(known, monkeypatch):
+def test_addresses_that_failed_last_are_remembered(known, monkeypatch):
     monkeypatch.setattr(failed_logins, "MAX_SOURCES", 3)
     for source in "abc":
         fail(known, source)

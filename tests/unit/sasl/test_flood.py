@@ -1,4 +1,4 @@
-"""An hour of hostile logins in fast motion: everything that grows with them has an end."""
+"""A simulated hour of hostile logins: all tables that grow with them stay limited."""
 
 import gc
 import random
@@ -30,7 +30,7 @@ class Flood:
         monkeypatch.setattr(plain, "REMEMBERED", LIMIT)
         self.plain = PlainMechanism()
         self.playbook = Playbook({"PLAIN": self.plain, "SCRAM-SHA-256": ScramSha256()})
-        # A check of a password takes its time on the clock, and none here.
+        # A check of a password takes time on the clock, but no real time.
         monkeypatch.setattr(ScramCredential, "verifies", lambda *_: self.playbook.clock.advance_ms(1) is not None)
         store = DictStore([("alice", credential("sesame"))])
         for mechanism in self.playbook.mechanisms.values():
@@ -39,7 +39,7 @@ class Flood:
         self.random = random.Random(1)
 
     def log_in(self):
-        """One login from some address, under some name; some clients leave before the answer."""
+        """Log in once from some address, under some name. Some clients leave before the answer."""
         number = self.random.randrange(10**9)
         user = f"user{number}" + "x" * self.random.choice([0, 10, 5_000])
         address = f"198.51.{number % 250}.{number // 250 % 250}" if number % 3 else "192.0.2.1"
@@ -71,7 +71,7 @@ class Flood:
         return client.authenticator.resume()
 
     def sizes(self):
-        """The sizes of all tables that grow with users or addresses."""
+        """Return the sizes of all tables that grow with users or addresses."""
         checks = self.checks
         return {
             "sources": len(checks._failed_logins),
@@ -91,7 +91,7 @@ def flood(monkeypatch):
     flood.checks.close()
 
 
-def test_an_hour_of_wrong_passwords_leaves_little(flood):
+def test_an_hour_of_wrong_passwords_leaves_little_in_memory(flood):
     def some(count):
         for _ in range(count):
             flood.log_in()
@@ -113,8 +113,8 @@ def test_an_hour_of_wrong_passwords_leaves_little(flood):
     assert more < LOGINS // 4, f"{more} objects more after {LOGINS} logins"
 
 
-def test_clients_that_leave_take_what_they_sent_with_them(listen):  # noqa: F811
-    """Tokens signed by an unknown key wait for a fetch of keys, which may take ten seconds."""
+def test_data_of_clients_that_leave_is_freed(listen):  # noqa: F811
+    """Tokens with an unknown key wait until keys are fetched, which may take ten seconds."""
     playbook = listen()
     works = []
 

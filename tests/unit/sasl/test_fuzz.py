@@ -1,4 +1,4 @@
-"""The authenticator with any bytes from a client: no crash, no hang, and only a right token authenticates."""
+"""Tests of the authenticator with any bytes: it does not crash or hang, and only a right token authenticates."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -47,11 +47,11 @@ FRAMES = st.one_of(
     ),
     st.binary(max_size=60),
 )
-"""Right tokens are among them; whether they authenticate depends on the frames before."""
+"""Frames among which are right tokens. Earlier frames decide if they authenticate."""
 
 
 def is_success(playbook, frame):
-    """Whether this frame, in this state, is a token that is right."""
+    """Return True if this frame is a right token in this state."""
     if playbook.state is not SaslState.AUTHENTICATE:
         return False
     raw = {b"user alice", b"user bob"}

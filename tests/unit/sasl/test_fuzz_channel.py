@@ -1,8 +1,8 @@
-"""A channel and its life cycle under any order of events, with PLAIN, SCRAM and OAUTHBEARER as they are.
+"""Tests of a channel with PLAIN, SCRAM and OAUTHBEARER under any order of events.
 
-Bytes come in pieces and pipelined, also while a check is under way; answers cannot be written; checks end late; peers
-leave; sessions end, and so does the time to become ready. No unauthenticated client is served, nothing is
-raised, and in the end the channel is READY or closed.
+Bytes arrive in pieces and pipelined, also during a check. Answers cannot be written, checks end late, clients leave,
+sessions end, and so does the time for authentication. No unauthenticated client is served, no exception is raised, and
+in the end the channel is READY or closed.
 """
 
 import base64
@@ -73,7 +73,7 @@ WRONG = [b"\0alice\0wrong", b"\0nobody\0sesame", b"n,,\x01auth=Bearer a.b.c\x01\
 
 
 class Wire(QuietTransport):
-    """What has come and not been read, in pieces, and what was written."""
+    """The bytes that have arrived in pieces and were not read, and the written bytes."""
 
     def __init__(self):
         self.incoming = deque()
@@ -106,7 +106,7 @@ class Wire(QuietTransport):
 
 
 class OneWire:
-    """A poller that knows what is ready."""
+    """A poller for one connection."""
 
     def __init__(self, wire):
         self.wire = wire
@@ -135,7 +135,7 @@ class NoWaker:
 
 
 class ManyMechanisms(AuthenticatorFactory):
-    """The real authenticator, whose checks end when the test wants it."""
+    """The real authenticator. Its checks end when the test says so."""
 
     def __init__(self, listener, blocking):
         super().__init__()
@@ -162,7 +162,7 @@ class ManyMechanisms(AuthenticatorFactory):
 
 
 class Errors(logging.Handler):
-    """Keeps what is logged as an error."""
+    """Keeps the messages that are logged as errors."""
 
     def __init__(self):
         super().__init__(logging.ERROR)
@@ -217,7 +217,7 @@ class ChannelMachine(RuleBasedStateMachine):
         self.selector.register(self.channel)
 
     def call_soon(self, channel, callback, argument):
-        """As an inbox does."""
+        """Keep a call, as an inbox does."""
         self.calls.append((callback, argument))
 
     @handles(metadata, versions=metadata.VERSIONS, blocking=False)
@@ -230,7 +230,7 @@ class ChannelMachine(RuleBasedStateMachine):
         assert self.selector.now_ns <= self.channel.session_expires_ns, "not after the end of the session"
         return metadata.MetadataResponse()
 
-    # ---- the peer
+    # ---- the client
 
     def send(self, message, version, pieces):
         frame = encode_request_header(message.API_KEY, version, 1, "fuzz") + message.encode(version)
@@ -270,7 +270,7 @@ class ChannelMachine(RuleBasedStateMachine):
         mechanism=st.sampled_from([PLAIN, OAUTH]), turns=st.integers(0, 3), right=st.sampled_from([True, True, False])
     )
     def logs_in_at_once(self, mechanism, turns, right):
-        """The usual way, pipelined with a request behind it."""
+        """Log in as usual, pipelined with a request."""
         self.send(SaslHandshakeRequest(mechanism), 1, 1)
         if right:
             self.proves_a_name(mechanism, False, 1)
@@ -283,7 +283,7 @@ class ChannelMachine(RuleBasedStateMachine):
 
     @rule(again=st.booleans(), late=st.booleans(), ends=st.booleans())
     def stays_for_a_session(self, again, late, ends):
-        """Logs in, and comes back with or without another login, which the end of the session may overtake."""
+        """Log in, and send another login or none when the session ends. The end of the session may come first."""
         self.wire.writable = True
         self.logs_in_at_once(PLAIN, 3, True)
         if again:
@@ -310,7 +310,7 @@ class ChannelMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.scram is not None)
     @rule(pieces=PIECES)
     def ends_scram(self, pieces):
-        """With what the server has challenged it with last, if it has."""
+        """End SCRAM with an answer to the server's last challenge, if there is one."""
         at = self.wire.written.rfind(self.nonce)
         challenge = self.wire.written[at:] if at >= 0 else b""
         end = challenge.find(b",i=4096")
@@ -358,7 +358,7 @@ class ChannelMachine(RuleBasedStateMachine):
 
     @rule()
     def turn(self):
-        """As `Processor.run_once`."""
+        """Take a turn, like `Processor.run_once`."""
         lifecycle, selector = self.lifecycle, self.selector
         calls, self.calls = self.calls, deque()
         for callback, argument in calls:
@@ -399,7 +399,7 @@ class ChannelMachine(RuleBasedStateMachine):
             return
         log.removeHandler(self.errors)
         self.wire.writable = True
-        # At least one turn for each piece and each check, and time for all that waits for it.
+        # Take a turn for each piece and each check, and let all waits end.
         for _ in range(len(self.wire.incoming) + len(self.channel.receive.frames) + 200):
             self.a_check_ends()
             self.turn()
@@ -418,7 +418,7 @@ TestChannel = ChannelMachine.TestCase
 
 
 def test_the_machine_can_authenticate_clients():
-    """Otherwise its invariants would hold because nothing ever succeeds."""
+    """Otherwise its invariants could hold because no login ever succeeds."""
     for blocking in (False, True):
         for go in ("plain", "scram", "oauth"):
             machine = ChannelMachine()
@@ -442,11 +442,11 @@ def test_the_machine_can_authenticate_clients():
 
 
 @pytest.mark.parametrize("reason", ["the session has expired and was not renewed", "the delegation token has expired"])
-def test_a_request_that_meets_the_timer_of_its_session_is_an_expiry(reason):
+def test_a_request_at_the_end_of_its_session_is_recorded_as_an_expiry(reason):
     machine = ready_machine()
     machine.clock.advance_ms(SESSION_MS)
     machine.wants_to_be_served(1)
-    # The turn begins before the timer runs, and takes the request up after it.
+    # The turn begins before the timer runs, and handles the request after it.
     machine.selector.poll(0)
     machine.channel.authenticator.revoke(reason)
     machine.process_completed()
@@ -455,7 +455,7 @@ def test_a_request_that_meets_the_timer_of_its_session_is_an_expiry(reason):
     machine.teardown()
 
 
-def test_a_request_that_meets_a_revocation_is_no_failed_login():
+def test_a_request_during_a_revocation_is_not_a_failed_login():
     machine = ready_machine()
     machine.wants_to_be_served(1)
     machine.selector.poll(0)
@@ -468,7 +468,7 @@ def test_a_request_that_meets_a_revocation_is_no_failed_login():
 
 
 def ready_machine():
-    """One whose client has logged in."""
+    """Return a machine whose client has logged in."""
     machine = ChannelMachine()
     machine.begin(False)
     machine.stays_for_a_session(False, False, False)

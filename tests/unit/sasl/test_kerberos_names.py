@@ -1,4 +1,4 @@
-"""Rules from principals to names, with the cases of Kafka's own documentation and tests."""
+"""Tests of rules that map principals to names, with the cases of Kafka's documentation and tests."""
 
 import pytest
 
@@ -30,11 +30,11 @@ def short(principal, *rules):
         ("Duke@REALM.COM", r"RULE:[1:$1](\p{Upper}.*)s/^(?i)d(.*)/\$$1/", "$uke"),
     ],
 )
-def test_a_rule_that_applies(principal, rule, name):
+def test_a_rule_maps_a_principal(principal, rule, name):
     assert short(principal, rule) == name
 
 
-def test_the_first_rule_that_applies_counts():
+def test_the_first_matching_rule_applies():
     rules = ("RULE:[2:$1]", "RULE:[1:$1](a.*)s/a/x/", "DEFAULT")
     assert short("service/host@OTHER", *rules) == "service"
     assert short("alice@OTHER", *rules) == "xlice"
@@ -54,7 +54,7 @@ def test_the_first_rule_that_applies_counts():
         ("alice@A@B", "DEFAULT"),
     ],
 )
-def test_no_rule_no_name(principal, rule):
+def test_a_principal_without_a_matching_rule_has_no_name(principal, rule):
     with pytest.raises(NoMatchingRuleError):
         short(principal, rule)
 

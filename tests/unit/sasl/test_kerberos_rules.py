@@ -1,4 +1,4 @@
-"""GSSAPI: what changed `principal_to_local_rules` mean for sessions. Needs no KDC."""
+"""Tests of changed `principal_to_local_rules` for GSSAPI, and of their effect on sessions. They need no KDC."""
 
 import dataclasses
 import importlib
@@ -35,7 +35,7 @@ def ended():
 
 @pytest.fixture
 def mechanism(services, ended):
-    """A mechanism as it is when it is open, but for its key."""
+    """Return an open mechanism without a key."""
     settings = GssapiSettings(principal_to_local_rules=(FIRST,), default_realm="EXAMPLE.COM")
     made = gssapi_mechanism.GssapiMechanism(settings)
     listener = ListenerContext("front", HERE, HERE, "SASL_PLAINTEXT", services)
@@ -56,7 +56,7 @@ def other_rules(mechanism, *rules):
 
 
 @pytest.mark.parametrize("rules", [("RULE:[1:$1]/U",), ("RULE:[2:$1]",)])
-def test_sessions_that_the_new_rules_name_otherwise_end_with_an_event(mechanism, services, ended, rules):
+def test_sessions_whose_name_changes_by_the_new_rules_end_with_an_event(mechanism, services, ended, rules):
     events = []
     services.admin_events.subscribe(events.append)
     connection = log_in(mechanism, "Alice@EXAMPLE.COM")
@@ -68,7 +68,7 @@ def test_sessions_that_the_new_rules_name_otherwise_end_with_an_event(mechanism,
     assert [event.detail for event in events] == [f"{WHY}: connections of User:alice (1)"]
 
 
-def test_sessions_that_keep_their_name_go_on(mechanism, services, ended):
+def test_sessions_that_keep_their_name_continue(mechanism, services, ended):
     log_in(mechanism, "alice@EXAMPLE.COM")
     assert mechanism.reconfigure(other_rules(mechanism, "DEFAULT"))
     services.clock.advance_ms(RECHECK_DELAY_MS)

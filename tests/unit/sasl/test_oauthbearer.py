@@ -1,4 +1,4 @@
-"""OAUTHBEARER: tokens that are right and wrong in every way, and keys that are added, removed and unreachable."""
+"""Tests of OAUTHBEARER: valid and invalid tokens, and keys that are added, removed and unreachable."""
 
 import base64
 import hmac
@@ -55,7 +55,7 @@ def unsecured(**changes):
 
 
 def by_hand(header, secret):
-    """Signed with what everybody knows."""
+    """Return a token that is signed with a key which everyone knows."""
     text = ".".join(encoded(json.dumps(part).encode()) for part in (header, claims()))
     return f"{text}.{encoded(hmac.digest(secret, text.encode(), 'sha256'))}"
 
@@ -66,7 +66,7 @@ def bearer_message(token, authzid="", extra=""):
 
 @pytest.fixture
 def listen(tmp_path):
-    """`listen(**settings)` → a listener whose keys are in a file."""
+    """Return `listen(**settings)`, which returns a listener with its keys in a file."""
     opened = []
 
     def one(**given):
@@ -87,9 +87,9 @@ def listen(tmp_path):
 
 
 def refused(playbook, token, answer=INVALID_TOKEN):
-    """The token gets the RFC's JSON, and the client's \\x01 the end."""
+    """Check that the token gets the RFC's JSON, and the client's \\x01 ends the exchange."""
     if playbook.mechanisms["OAUTHBEARER"].keys is not None:
-        # What waits for keys is done here and not on a thread.
+        # Work that waits for keys is done here, not on a thread.
         playbook.mechanisms["OAUTHBEARER"].keys.submit = playbook.work.append
     step, response = playbook.token(bearer_message(token))
     assert (response.error_code, response.auth_bytes.decode()) == (0, answer)
@@ -103,7 +103,7 @@ def refused(playbook, token, answer=INVALID_TOKEN):
 @pytest.mark.parametrize(("key", "algorithm"), [(RSA, "RS256"), (RSA, "PS512"), (EC, "ES256")])
 @pytest.mark.parametrize("authzid", ["", "alice"])
 @pytest.mark.parametrize("extra", ["", "host=example.com\x01port=9092\x01", "traceId=1 2\x01"])
-def test_good_token_is_accepted(listen, key, algorithm, authzid, extra):
+def test_a_valid_token_is_accepted(listen, key, algorithm, authzid, extra):
     playbook = listen()
     step, response = playbook.token(bearer_message(signed(key, algorithm), authzid, extra))
     assert step.complete
@@ -146,12 +146,12 @@ def test_good_token_is_accepted(listen, key, algorithm, authzid, extra):
         by_hand({"alg": "RS256", "kid": "rsa", "crit": ["b64"]}, b"x"),
     ],
 )
-def test_bad_token_is_refused(listen, token):
+def test_an_invalid_token_is_refused(listen, token):
     assert refused(listen(), token)
 
 
 @pytest.mark.parametrize("token", [signed(exp=NOW_S - 29), signed(nbf=NOW_S + 29), signed(header={"kid": None})])
-def test_a_token_that_is_just_good(listen, token):
+def test_a_token_at_the_limit_of_its_time_is_accepted(listen, token):
     assert listen().token(bearer_message(token))[0].complete
 
 
@@ -194,17 +194,17 @@ def test_scope_is_checked(listen, scope, good):
         assert refused(playbook, signed(scope=scope), '{"status":"insufficient_scope","scope":"read write"}')
 
 
-def test_claims_may_have_other_names(listen):
+def test_the_names_of_claims_can_be_set(listen):
     playbook = listen(sub_claim_name="client_id", scope_claim_name="scp", required_scope=("read",))
     assert playbook.token(bearer_message(signed(client_id="bob", scp="read")))[0].complete
     assert playbook.authenticator.principal == KafkaPrincipal("bob")
 
 
-def test_algorithms_can_be_fewer(listen):
+def test_the_algorithms_can_be_restricted(listen):
     assert refused(listen(algorithms=("ES256",)), signed(RSA))
 
 
-def test_unsecured_tokens_are_for_development_alone(listen):
+def test_unsecured_tokens_require_the_setting_for_development(listen):
     playbook = listen(unsecured_development_tokens=True)
     assert playbook.token(bearer_message(unsecured(iat=None)))[0].complete
     assert refused(reconnected(playbook), unsecured(exp=NOW_S - 60))
@@ -280,7 +280,7 @@ def keys_of(source, **given):
     return JwksKeys(OAuthBearerSettings(**given), source, clock, Counter(), "test"), clock
 
 
-def test_keys_are_fetched_again_in_time():
+def test_keys_are_fetched_again_after_the_interval():
     source = Source(RSA)
     keys, clock = keys_of(source)
     assert keys.turn() == 3600
@@ -294,7 +294,7 @@ def test_keys_are_fetched_again_in_time():
     assert set(keys.keys) == {"ec"}
 
 
-def test_a_file_is_looked_at_every_two_seconds(tmp_path):
+def test_a_file_of_keys_is_checked_every_two_seconds(tmp_path):
     keys, _ = keys_of(Source(RSA), jwks_endpoint_url=None, jwks_file=tmp_path / "x")
     assert keys.turn() == 2
     keys, _ = keys_of(Source(RSA), jwks_endpoint_url="file:///x")
@@ -322,7 +322,7 @@ def test_a_failed_fetch_keeps_the_keys_and_is_tried_again_after_growing_pauses(d
     assert set(keys.keys) == {"ec"}
 
 
-def test_unknown_keys_make_for_a_fetch_now_and_then():
+def test_tokens_with_unknown_keys_cause_a_limited_number_of_fetches():
     source = Source(RSA)
     keys, clock = keys_of(source)
     keys.turn()
@@ -348,7 +348,7 @@ def test_a_token_of_a_new_key_waits_for_the_key(listen, tmp_path):
     assert refused(reconnected(playbook), signed(RSA)), "a removed key is not accepted"
 
 
-def test_the_thread_fetches_and_ends(listen, tmp_path):
+def test_the_thread_fetches_keys_and_ends(listen, tmp_path):
     playbook = listen(jwks_missing_key_interval_ms=0)
     (tmp_path / "jwks.json").write_bytes(jwks(OTHER_RSA))
     keys = playbook.mechanisms["OAUTHBEARER"].keys
@@ -433,12 +433,12 @@ def test_keys_are_read_over_http():
         ("ftp://localhost/keys", "must begin with https://, http:// or file://"),
     ],
 )
-def test_keys_come_over_nothing_that_others_can_change(url, complaint):
+def test_keys_are_only_fetched_over_protected_connections(url, complaint):
     found = check_url(url)
     assert found is None if complaint is None else found.startswith(complaint)
 
 
-def test_an_endpoint_with_https_does_not_send_anywhere_else():
+def test_an_https_endpoint_cannot_redirect_to_http():
     request = urllib.request.Request("https://127.0.0.1/keys")
     with pytest.raises(JwksError, match=r"'http://127\.0\.0\.1/keys'"):
         _Redirects().redirect_request(request, None, 302, "Found", {}, "http://127.0.0.1/keys")
@@ -461,7 +461,7 @@ def test_keys_are_read_from_a_file_url(tmp_path):
         ({"jwks_endpoint_url": "https://x", "jwks_file": "y"}, "both set"),
     ],
 )
-def test_settings_that_cannot_be(given, complaint):
+def test_invalid_settings_are_reported(given, complaint):
     mechanism = OAuthBearerMechanism(OAuthBearerSettings(**given))
     playbook = Playbook()
     with pytest.raises(ValueError, match=complaint):
@@ -483,7 +483,7 @@ def test_settings_that_cannot_be(given, complaint):
         ("e30.W10.e30", "", ""),
     ],
 )
-def test_the_subject_that_a_refused_token_claims_is_known_and_not_believed(listen, token, authzid, attempted):
+def test_the_subject_of_a_refused_token_is_recorded_as_attempted(listen, token, authzid, attempted):
     playbook = listen()
     playbook.mechanisms["OAUTHBEARER"].keys.submit = playbook.work.append
     playbook.token(bearer_message(token, authzid))
@@ -492,7 +492,7 @@ def test_the_subject_that_a_refused_token_claims_is_known_and_not_believed(liste
     assert playbook.authenticator.principal.name == "ANONYMOUS"
 
 
-def test_a_client_that_closes_instead_of_ending_the_exchange_has_failed(listen):
+def test_closing_after_a_refused_token_counts_as_a_failed_login(listen):
     playbook = listen()
     assert playbook.authenticator.abandoned() is None
     playbook.token(bearer_message(signed(exp=NOW_S - 60)))
@@ -501,7 +501,7 @@ def test_a_client_that_closes_instead_of_ending_the_exchange_has_failed(listen):
     assert playbook.authenticator.abandoned() is None, "it has failed once"
 
 
-def test_a_client_that_closes_before_its_token_is_refused_has_not(listen):
+def test_closing_before_the_token_is_refused_does_not_count_as_a_failed_login(listen):
     playbook = listen()
     playbook.token(bearer_message(signed()))
     assert playbook.authenticator.abandoned() is None

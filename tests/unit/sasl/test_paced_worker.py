@@ -1,4 +1,4 @@
-"""The paced worker: turns between sources, rests, dropped work, and its end."""
+"""Tests of the paced worker: turns of addresses, pauses, dropped work, and its end."""
 
 import threading
 
@@ -9,7 +9,7 @@ from klamm_sasl.paced_worker import PacedWorker
 
 
 class Rests(threading.Event):
-    """Notes how long it is waited for, and lets no time pass."""
+    """Records how long each wait is, and lets no time pass."""
 
     def __init__(self):
         super().__init__()
@@ -34,7 +34,7 @@ def rests():
 
 @pytest.fixture
 def held(clock, rests):
-    """A lane that is busy until `release` is set."""
+    """Return a worker that is busy until `release` is set."""
     lane, release, busy = PacedWorker("test", 2, clock, rests), threading.Event(), threading.Event()
 
     def hold():
@@ -53,14 +53,14 @@ def has_thread(lane):
 
 
 def finish(lane, release, rests, number):
-    """Let the lane do so many pieces of work, after what holds it."""
+    """Let the worker finish this number of tasks, after the one that holds it."""
     release.set()
     for _ in range(number + 1):
         assert rests.rested.acquire(timeout=60)
     assert lane.waiting == 0
 
 
-def test_addresses_take_turns_and_so_do_the_users_of_each(held, rests):
+def test_addresses_take_turns_and_the_users_of_each_address_too(held, rests):
     lane, release = held
     done = []
     for name in ("a-x-0", "a-x-1", "a-x-2", "a-y-0", "a-z-0", "b-x-0", "b-x-1", "c-x-0"):
@@ -92,7 +92,7 @@ def test_dropped_work_is_never_done(held, rests):
 @pytest.mark.parametrize(
     ("percent", "busy_ms", "rest_s"), [(2, 2, 0.098), (50, 2, 0.002), (99, 99, 0.001), (1, 50, 1.0), (2, 0, 0.0)]
 )
-def test_it_rests_in_proportion_to_what_a_check_has_taken_and_a_second_at_most(clock, rests, percent, busy_ms, rest_s):
+def test_the_pause_is_in_proportion_to_the_check_and_at_most_a_second(clock, rests, percent, busy_ms, rest_s):
     lane = PacedWorker("test", percent, clock, rests)
     for _ in range(2):
         lane.submit(lambda: clock.advance_ms(busy_ms), "a", "x")
@@ -101,7 +101,7 @@ def test_it_rests_in_proportion_to_what_a_check_has_taken_and_a_second_at_most(c
     assert rests.noted_s == pytest.approx([rest_s] * 2)
 
 
-def test_work_that_fails_is_logged_and_paced_as_well(held, rests, clock, caplog):
+def test_failing_work_is_logged_and_paced(held, rests, clock, caplog):
     lane, release = held
 
     def fail():
@@ -115,7 +115,7 @@ def test_work_that_fails_is_logged_and_paced_as_well(held, rests, clock, caplog)
     assert rests.noted_s == pytest.approx([0, 0.049, 0])
 
 
-def test_there_is_no_thread_before_there_is_work(clock):
+def test_the_thread_starts_with_the_first_work(clock):
     lane = PacedWorker("test", 2, clock)
     assert not has_thread(lane)
     lane.close()
@@ -123,7 +123,7 @@ def test_there_is_no_thread_before_there_is_work(clock):
     assert not has_thread(lane), "nor after the end"
 
 
-def test_the_end_interrupts_a_rest_and_forgets_what_waits(clock):
+def test_closing_interrupts_a_pause_and_drops_waiting_work(clock):
     resting, done = threading.Event(), []
 
     class LongRest(threading.Event):

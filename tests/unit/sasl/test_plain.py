@@ -1,4 +1,4 @@
-"""PLAIN: right and wrong passwords, what is remembered, and that slow checks delay no other client."""
+"""Tests of PLAIN: right and wrong passwords, remembered results, and slow checks."""
 
 import pytest
 
@@ -40,7 +40,7 @@ def test_wrong_passwords_and_unknown_users_fail_alike(user, password):
 
 @pytest.fixture
 def spent(monkeypatch):
-    """What PBKDF2 was asked for; it gives nothing."""
+    """Return the parameters with which PBKDF2 was called. It returns nothing useful."""
     calls = []
     monkeypatch.setattr(
         ScramMechanism,
@@ -50,7 +50,7 @@ def spent(monkeypatch):
     return calls
 
 
-def test_unknown_users_cost_as_much_as_others(spent):
+def test_a_check_of_an_unknown_user_takes_the_same_time(spent):
     alice = credential("sesame", iterations=8192)
     del spent[:]
     playbook = open_plain(("alice", alice))
@@ -59,12 +59,12 @@ def test_unknown_users_cost_as_much_as_others(spent):
     assert spent == [(ScramMechanism.SCRAM_SHA_256, 8192)] * 2
 
 
-def test_unknown_users_cost_as_much_as_others_where_users_differ(spent):
-    """An unknown user always takes the same time, and unknown users on average that of the users of all stores."""
+def test_a_check_of_an_unknown_user_takes_average_time_if_users_differ(spent):
+    """An unknown user always takes the same time. On average this is the time of the users of all stores."""
     made = {one: credential("sesame", one, iterations=4096 + index) for index, one in enumerate(ScramMechanism)}
     sha_256, sha_512 = ScramMechanism
     first = DictStore([(f"a{n}", made[sha_256]) for n in range(5)] + [(f"b{n}", made[sha_512]) for n in range(5)])
-    # The first store counts, and SHA-256 for a user with both.
+    # The first store decides, and SHA-256 for a user with both mechanisms.
     shadowed = [(f"a{n}", made[sha_512]) for n in range(5)]
     both = [(f"c{n}", one) for n in range(30) for one in made.values()]
     playbook = open_plain(stores=(first, DictStore(shadowed + both)))
@@ -129,7 +129,7 @@ def test_a_wrong_authorization_id_is_reported_only_with_the_right_password():
 
 
 def pending(playbook, password):
-    """Whether a password is checked on another thread."""
+    """Return True if a password is checked on another thread."""
     from klamm.wire.headers import encode_request_header
     from klamm.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 
@@ -141,7 +141,7 @@ def pending(playbook, password):
 
 
 @pytest.mark.parametrize(("stores", "blocking"), [((), False), ((), True), (("oracle",), False)])
-def test_checks_that_cost_a_processors_time_may_be_paced_and_those_that_wait_for_a_store_may_not(stores, blocking):
+def test_only_checks_that_take_processor_time_are_paced(stores, blocking):
     playbook = open_plain(
         ("alice", credential("sesame")), stores=[Oracle() for _ in stores], blocking=blocking
     )  # fmt: skip
@@ -149,14 +149,14 @@ def test_checks_that_cost_a_processors_time_may_be_paced_and_those_that_wait_for
     assert playbook.passwords_of == (["alice"] if not stores and not blocking else [None])
 
 
-def test_passwords_that_were_right_or_wrong_are_remembered():
+def test_results_of_password_checks_are_remembered():
     playbook = open_plain(("alice", credential("sesame")))
     for password in ("sesame", "wrong", "wrong again"):
         assert pending(reconnected(playbook), password)
         assert not pending(reconnected(playbook), password)
 
 
-def test_wrong_passwords_do_not_make_right_ones_forgotten(monkeypatch):
+def test_wrong_passwords_do_not_displace_remembered_right_ones(monkeypatch):
     monkeypatch.setattr("klamm_sasl.plain.REMEMBERED", 2)
     playbook = open_plain(("alice", credential("sesame")))
     for password in ("sesame", "1", "2", "3"):
@@ -167,7 +167,7 @@ def test_wrong_passwords_do_not_make_right_ones_forgotten(monkeypatch):
 
 
 @pytest.mark.parametrize(("user", "password"), [("alice", "changed"), ("bob", "sesame")])
-def test_a_password_that_was_wrong_is_right_once_it_is_the_new_one(user, password):
+def test_a_formerly_wrong_password_is_accepted_once_it_is_the_new_one(user, password):
     playbook = open_plain(("alice", credential("sesame")))
     (mechanism,) = playbook.mechanisms.values()
     assert reconnected(playbook).token(plain_message(user, password))[0].failed
@@ -187,7 +187,7 @@ def test_a_changed_password_is_not_remembered():
 
 
 @pytest.mark.parametrize("oracle_first", [True, False])
-def test_the_first_store_that_knows_a_user_counts(oracle_first):
+def test_the_first_store_that_knows_a_user_decides(oracle_first):
     dictionary, oracle = DictStore([("carol", credential("other"))]), Oracle()
     stores = (oracle, dictionary) if oracle_first else (dictionary, oracle)
     playbook = listening("PLAIN", PlainMechanism(), *stores)
@@ -205,7 +205,7 @@ def test_a_remembered_password_does_not_override_an_earlier_store():
     assert reconnected(playbook).token(plain_message("dave", "new"))[0].complete
 
 
-def test_the_mechanism_of_a_store_before_does_not_matter():
+def test_an_earlier_store_decides_with_any_mechanism():
     first = DictStore([("carol", credential("first", ScramMechanism.SCRAM_SHA_512))])
     second = DictStore([("carol", credential("second", ScramMechanism.SCRAM_SHA_256))])
     playbook = listening("PLAIN", PlainMechanism(), first, second)
@@ -230,7 +230,7 @@ def test_the_log_names_the_user_and_the_client_gets_no_details(token, reason):
 
 
 class Oracle(CredentialStore):
-    """Checks passwords itself."""
+    """A store that checks passwords itself."""
 
     blocking = True
 

@@ -1,4 +1,4 @@
-"""Sessions end when what they were proved by has changed or is gone, and only then."""
+"""Sessions end when the credential with which they were proved changes or is removed, and only then."""
 
 import dataclasses
 import itertools
@@ -59,7 +59,7 @@ MECHANISMS = {"PLAIN": PlainMechanism, "SCRAM-SHA-256": ScramSha256, "SCRAM-SHA-
 
 @pytest.fixture(params=itertools.product(MECHANISMS, (BrokerUsers, FileUsers)), ids=str)
 def users(request, tmp_path):
-    """A listener with alice and bob, and connections of both."""
+    """Return a listener with alice and bob, and connections of both."""
     name, kind = request.param
     mechanism = MECHANISMS[name]()
     playbook = Playbook({name: mechanism})
@@ -153,7 +153,7 @@ def test_a_user_of_an_earlier_store_hides_the_later_one(tmp_path):
     assert alice.ended == "the credential has changed"
 
 
-def test_a_store_that_takes_long_is_not_asked_again():
+def test_a_slow_store_is_not_asked_again():
     mechanism = ScramSha256()
     playbook = Playbook({"SCRAM-SHA-256": mechanism})
     store = DictStore([("alice", credential("sesame"))], blocking=True)
@@ -165,11 +165,11 @@ def test_a_store_that_takes_long_is_not_asked_again():
     assert (store.asked, alice.ended) == (asked, None)
 
 
-# ---- what ends in time
+# ---- limited sessions
 
 
 def until(playbook, lifetime_ms):
-    """A token that ends after that time."""
+    """Return a token that ends after this time."""
     return b"until %d" % (playbook.clock.wall_ms() + lifetime_ms)
 
 
@@ -183,7 +183,7 @@ def test_a_session_ends_with_its_token():
     assert playbook.ended == "the session has expired and was not renewed"
 
 
-def test_a_session_that_was_to_be_renewed_is_left_to_its_next_request():
+def test_a_session_that_must_be_renewed_ends_with_its_next_request():
     playbook = Playbook(max_reauth_ms=60_000)
     playbook.handshake()
     assert playbook.token(b"user alice")[0].complete
@@ -211,7 +211,7 @@ def test_a_session_that_is_being_renewed_does_not_end():
 
 @pytest.fixture
 def owner():
-    """A connection by a token, and what replaces the token."""
+    """Return a connection that used a token, and a function that replaces the token."""
     playbook = test_scram.with_token()
     step, _ = test_scram.log_in(playbook, "token-1", "the hmac", extensions=",tokenauth=true")
     assert step.complete
@@ -227,7 +227,7 @@ def owner():
     return playbook
 
 
-def test_a_token_that_is_ended_ends_its_sessions(owner):
+def test_sessions_of_an_ended_token_end(owner):
     user = reconnected(owner)
     assert test_scram.log_in(user, "token-1", "not the token")[0].complete
     owner.cache.tokens = {}
@@ -236,14 +236,14 @@ def test_a_token_that_is_ended_ends_its_sessions(owner):
     assert user.ended is None, "the user of that name has nothing to do with it"
 
 
-def test_a_token_that_is_renewed_ends_with_the_session(owner):
+def test_a_session_of_a_renewed_token_ends_at_its_own_time(owner):
     owner.change(expiry_timestamp_ms=owner.clock.wall_ms() + 10**6)
     assert owner.ended is None
     owner.pass_time(60_000)
     assert owner.ended == "the session has expired and was not renewed"
 
 
-def test_a_token_that_is_to_end_earlier_ends_its_sessions_then(owner):
+def test_sessions_end_with_a_token_whose_end_was_moved_forward(owner):
     expiry_ms = owner.clock.wall_ms() + 5_000
     owner.change(expiry_timestamp_ms=owner.clock.wall_ms() + 1_000)
     owner.change(expiry_timestamp_ms=expiry_ms)
@@ -286,7 +286,7 @@ def test_a_key_that_is_removed_ends_the_sessions_of_its_tokens(bearer):
     assert by_no_key.ended is None
 
 
-def test_a_bearer_token_ends_its_session(bearer):
+def test_a_session_ends_with_its_bearer_token(bearer):
     alice = bring(bearer, signed())
     bearer.pass_time(599_999)
     assert alice.ended is None

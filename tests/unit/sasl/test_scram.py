@@ -1,4 +1,4 @@
-"""SCRAM: against another implementation, against wrong clients, and for users that do not exist."""
+"""Tests of SCRAM: with another implementation, wrong clients, and unknown users."""
 
 import base64
 import itertools
@@ -24,13 +24,13 @@ def open_scram(*entries, mechanism=ScramMechanism.SCRAM_SHA_256, blocking=False)
 
 
 def log_in(playbook, user, password, mechanism=ScramMechanism.SCRAM_SHA_256, extensions="", change=lambda text: text):
-    """The last step and response; the server's signature is checked on success."""
+    """Log in and return the last step and response. On success, check the server's signature."""
     client = scramp.ScramClient([mechanism.mechanism_name], user, password)
     first = client.get_client_first() + extensions
     step, response = playbook.token(first.encode())
     if step.failed:
         return step, response
-    # What the client signs is what it has sent.
+    # The client signs the text that it has sent.
     client.client_first_bare = first.removeprefix("n,,")
     client.set_server_first(response.auth_bytes.decode())
     step, response = playbook.token(change(client.get_client_final()).encode())
@@ -75,7 +75,7 @@ def first_answer(playbook, user, extensions=""):
 
 
 @pytest.mark.parametrize("extensions", ["", ",tokenauth=true"])
-def test_users_that_do_not_exist_look_like_others(extensions):
+def test_the_answer_for_an_unknown_user_looks_like_others(extensions):
     entries = [
         ("alice", credential("x", salt=b"0q8d9wkz3v5p2m7r1t6y4u8i3o", iterations=8192)),
         ("bob", credential("y", salt=bytes(range(20)), iterations=4096)),
@@ -88,12 +88,12 @@ def test_users_that_do_not_exist_look_like_others(extensions):
             "the same each time"
         )
         shapes.add((len(salt), salt.isascii() and salt.isalnum(), iterations))
-    # Tokens have no password that a user chooses: all of them have one form.
+    # Delegation tokens have no password that a user chooses, so all have the same form.
     assert shapes == ({(24, False, 4096)} if extensions else {(26, True, 8192), (20, False, 4096)})
 
 
 def test_no_response_discloses_which_names_are_users_or_tokens():
-    """All that a client can see of a name: its salts by both mechanisms, as a user and as a token, and which agree."""
+    """A client can see the salts of a name with both mechanisms, as a user and as a token, and compare them."""
     names = [f"{kind}-{number}" for kind in ("user", "token", "both", "neither") for number in range(5)]
     users = [
         (name, credential("x", mechanism, salt=random.randbytes(24)))
@@ -120,7 +120,7 @@ def test_no_response_discloses_which_names_are_users_or_tokens():
     assert len(set(seen.values())) == 1, seen
 
 
-def test_the_form_of_a_fake_stays_when_users_come_and_go():
+def test_the_answer_for_an_unknown_user_stays_when_users_change():
     def forms(count, rare=1):
         store = DictStore(
             [(f"a{number}", credential("x", iterations=8192, salt=bytes(20))) for number in range(rare)]
@@ -135,7 +135,7 @@ def test_the_form_of_a_fake_stays_when_users_come_and_go():
     assert changed <= 3
 
 
-def test_the_secret_behind_them_survives_a_restart():
+def test_the_secret_for_answers_to_unknown_users_survives_a_restart():
     playbook = open_scram()
     salt = first_answer(playbook, "nobody")
     other = open_scram()
@@ -169,7 +169,7 @@ def test_nonces_are_not_used_twice():
         b"n,,n=alice,r=x,novalue",
     ],
 )
-def test_a_first_message_that_is_none(message):
+def test_an_invalid_first_message_is_refused(message):
     step, response = open_scram(("alice", credential("sesame"))).token(message)
     assert step.failed
     assert response.error_message == INVALID
@@ -197,14 +197,14 @@ def test_authorization_id_of_another_user_is_refused(user):
         lambda text: text.replace(",p=", ",x=y,p="),
     ],
 )
-def test_a_final_message_that_is_changed(change):
+def test_a_changed_final_message_is_refused(change):
     playbook = open_scram(("alice", credential("sesame")))
     step, response = log_in(playbook, "alice", "sesame", change=change)
     assert step.failed
     assert response.error_message == INVALID
 
 
-def test_a_client_that_repeats_its_nonce_is_refused_and_the_log_says_what_to_do():
+def test_a_client_that_repeats_its_nonce_is_refused_and_the_log_has_advice():
     playbook = open_scram(("alice", credential("sesame")))
     step, response = log_in(playbook, "alice", "sesame", change=repeat_nonce)
     assert response.error_message == INVALID
@@ -215,12 +215,12 @@ def test_a_client_that_repeats_its_nonce_is_refused_and_the_log_says_what_to_do(
 
 
 def repeat_nonce(final):
-    """What librdkafka before 2.6.1 sends. Its proof is for that text, but the nonce is looked at first."""
+    """Return the message that librdkafka before 2.6.1 sends. Its proof is right, but the nonce is checked first."""
     binding, nonce, proof = final.split(",")
     return f"{binding},r={nonce[2:66]}{nonce[2:]},{proof}"
 
 
-def test_a_final_message_cannot_be_played_again():
+def test_a_final_message_cannot_be_replayed():
     playbook = open_scram(("alice", credential("sesame")))
     sent = []
     assert log_in(playbook, "alice", "sesame", change=lambda text: sent.append(text) or text)[0].complete
@@ -229,7 +229,7 @@ def test_a_final_message_cannot_be_played_again():
     assert other.token(sent[0].encode())[0].failed
 
 
-def test_nothing_follows_the_end():
+def test_a_message_after_the_end_is_refused():
     playbook = open_scram(("alice", credential("sesame")))
     assert log_in(playbook, "alice", "sesame")[0].complete
     assert not playbook.authenticator.reauthenticates(36)
@@ -291,13 +291,13 @@ def test_a_delegation_token_gives_its_owners_name_until_it_expires(mechanism):
         ("token-1", "the hmac", ",tokenauth=false", 60_000),
     ],
 )
-def test_tokens_that_are_none(user, password, extensions, expires_in_ms):
+def test_invalid_delegation_tokens_are_refused(user, password, extensions, expires_in_ms):
     step, response = log_in(with_token(expires_in_ms), user, password, extensions=extensions)
     assert step.failed
     assert response.error_message == INVALID
 
 
-def test_a_user_may_be_named_like_a_token():
+def test_a_user_may_have_the_name_of_a_token():
     step, _ = log_in(with_token(), "token-1", "not the token")
     assert step.complete
 

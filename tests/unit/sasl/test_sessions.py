@@ -1,4 +1,4 @@
-"""Sessions that end, and re-authentication (KIP-368)."""
+"""Tests of sessions that end, and of re-authentication (KIP-368)."""
 
 import pytest
 
@@ -23,7 +23,7 @@ def again(playbook, mechanism="SCRIPTED"):
     return playbook.handshake(mechanism)
 
 
-def test_a_session_ends_after_the_time_that_is_set():
+def test_a_session_ends_after_the_configured_time():
     playbook, response = in_session(max_reauth_ms=HOUR_MS)
     assert response.session_lifetime_ms == HOUR_MS
     assert playbook.authenticator.session_expires_ns == playbook.clock.monotonic_ns() + HOUR_MS * 1_000_000
@@ -32,7 +32,7 @@ def test_a_session_ends_after_the_time_that_is_set():
 @pytest.mark.parametrize(
     ("max_reauth_ms", "expires_in_ms", "lifetime_ms"), [(0, 5000, 5000), (HOUR_MS, 5000, 5000), (1000, 5000, 1000)]
 )
-def test_a_session_ends_with_what_it_was_opened_with(max_reauth_ms, expires_in_ms, lifetime_ms):
+def test_a_session_ends_with_its_credential(max_reauth_ms, expires_in_ms, lifetime_ms):
     playbook = Playbook(max_reauth_ms=max_reauth_ms)
     playbook.handshake()
     _, response = playbook.token(b"until %d" % (playbook.clock.wall_ms() + expires_in_ms))
@@ -48,7 +48,7 @@ def test_an_expired_credential_gives_no_session_time():
     assert playbook.authenticator.session_expires_ns == playbook.clock.monotonic_ns()
 
 
-def test_without_an_end_there_is_no_reauthentication():
+def test_a_session_without_an_end_cannot_reauthenticate():
     playbook, response = in_session()
     assert response.session_lifetime_ms == 0
     assert not playbook.authenticator.reauthenticates(HANDSHAKE)
@@ -110,7 +110,7 @@ def test_unknown_mechanism_is_refused_in_a_session():
     assert step.failed
 
 
-def test_wrong_credentials_say_so():
+def test_wrong_credentials_get_their_error():
     playbook, _ = in_session(max_reauth_ms=HOUR_MS)
     again(playbook)
     step, response = playbook.token(b"no")
@@ -118,7 +118,7 @@ def test_wrong_credentials_say_so():
     assert response.error_message.startswith("Authentication failed during re-authentication due to invalid")
 
 
-def test_a_renewed_session_may_have_another_end():
+def test_a_renewed_session_gets_a_new_end():
     playbook = Playbook()
     playbook.handshake()
     playbook.token(b"until %d" % (playbook.clock.wall_ms() + 5000))

@@ -1,4 +1,4 @@
-"""The state machine of the authenticator: every state, every error, and that nothing but success completes it."""
+"""Tests of the authenticator's state machine: every state, every error, and the only way to success."""
 
 import pytest
 
@@ -14,7 +14,7 @@ INVALID = "Authentication failed during authentication due to invalid credential
 
 
 def refused(playbook, step):
-    """The client is not in, and will never be on this connection."""
+    """Check that the client is not authenticated, and cannot become so on this connection."""
     assert step.failed
     assert not step.complete
     assert not playbook.authenticator.complete
@@ -94,7 +94,7 @@ def test_wrong_credentials_are_refused(token, message, later, caplog):
     assert ("ZeroDivisionError" in caplog.text) == (token == b"crash")
 
 
-def test_a_long_check_is_resumed():
+def test_the_exchange_continues_after_a_long_check():
     playbook = Playbook()
     playbook.handshake()
     assert not playbook.token(b"later challenge")[0].complete
@@ -102,7 +102,7 @@ def test_a_long_check_is_resumed():
     assert playbook.token(b"later user alice")[0].complete
 
 
-def test_nothing_is_taken_while_something_is_pending():
+def test_no_frame_is_handled_while_a_check_is_pending():
     playbook = Playbook()
     playbook.handshake()
     step = playbook.authenticator.receive(
@@ -123,7 +123,7 @@ def test_unknown_mechanism_is_refused():
     assert refused(playbook, step)
 
 
-def test_api_versions_comes_once():
+def test_api_versions_is_accepted_once():
     playbook = Playbook()
     playbook.versions()
     step, response = playbook.versions()
@@ -140,7 +140,7 @@ def test_api_versions_after_the_handshake_is_an_illegal_state():
 
 
 @pytest.mark.parametrize(("version", "name"), [(3, "no good name"), (4, "")])
-def test_api_versions_may_be_asked_again_after_an_error(version, name):
+def test_api_versions_may_be_sent_again_after_an_error(version, name):
     playbook = Playbook()
     assert playbook.versions(version, name)[1].error_code == ErrorCode.INVALID_REQUEST
     assert playbook.state is SaslState.HANDSHAKE_OR_VERSIONS_REQUEST
@@ -159,7 +159,7 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_0():
 @pytest.mark.parametrize(
     ("message", "version"), [(MetadataRequest(topics=None), 12), (SaslAuthenticateRequest(b"user alice"), 2)]
 )
-def test_other_requests_before_the_handshake_get_nothing(before, message, version):
+def test_other_requests_before_the_handshake_get_no_answer(before, message, version):
     playbook = Playbook()
     if before != "nothing":
         playbook.versions(name="playbook" if before == "versions" else "b a d")
@@ -206,7 +206,7 @@ def test_frames_that_cannot_be_parsed_are_refused(frame, handshake):
     assert refused(playbook, playbook.authenticator.receive(frame))
 
 
-def test_an_unsupported_version_of_sasl_authenticate_gets_nothing():
+def test_an_unsupported_version_of_sasl_authenticate_gets_no_answer():
     playbook = Playbook()
     playbook.handshake()
     step = playbook.authenticator.receive(encode_request_header(36, 3, 1, "x") + b"\x02x\0")
@@ -214,7 +214,7 @@ def test_an_unsupported_version_of_sasl_authenticate_gets_nothing():
     assert refused(playbook, step)
 
 
-def test_the_table_refuses_what_it_does_not_know():
+def test_the_table_refuses_unknown_transitions():
     assert set(TRANSITIONS) == set(SaslState)
     for state in SaslState:
         for to in SaslState:

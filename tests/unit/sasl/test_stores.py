@@ -1,4 +1,4 @@
-"""Credential stores: what they know, and what they do with files that change or are wrong."""
+"""Tests of credential stores: their users, and files that change or are invalid."""
 
 import logging
 
@@ -71,7 +71,7 @@ def test_a_file_is_read(store):
     assert store.any_credential(SHA_512, 5) == credential("sesame", SHA_512)
 
 
-def test_a_file_that_changes_is_read_again(store, file, listener, caplog):
+def test_a_changed_file_is_read_again(store, file, listener, caplog):
     caplog.set_level(logging.INFO)
     file.write_text(line("carol"))
     assert not knows(store, "carol")
@@ -85,7 +85,7 @@ def test_a_file_that_changes_is_read_again(store, file, listener, caplog):
 @pytest.mark.parametrize(
     "text", ["alice\n", "alice:secret\n", ":SCRAM", "\xff", "alice:SCRAM-SHA-256$1:AA==$AA==:AA==\n"]
 )
-def test_bad_new_content_keeps_the_old_and_is_reported_once(store, file, listener, caplog, text):
+def test_invalid_new_content_is_reported_once_and_the_old_one_stays_in_use(store, file, listener, caplog, text):
     file.write_text(line("dora") + text, encoding="latin-1")
     for _ in range(3):
         pass_time(listener)
@@ -112,12 +112,12 @@ def test_a_missing_file_keeps_the_users_and_is_reported_once(store, file, listen
         assert knows(store, "alice")
         assert list(failures(listener).values()) == [times]
         assert errors(caplog) == times
-        # Back as it was, so that it may be gone again.
+        # The file is restored, so that it can be removed again.
         file.write_text(text)
         pass_time(listener)
 
 
-def test_each_failure_is_reported(store, file, listener, caplog):
+def test_each_separate_failure_is_reported(store, file, listener, caplog):
     for times, text in enumerate(("garbage", "more garbage", "garbage"), 1):
         file.write_text(text)
         pass_time(listener)
@@ -125,14 +125,14 @@ def test_each_failure_is_reported(store, file, listener, caplog):
         assert errors(caplog) == times
 
 
-def test_reload_raises_and_keeps_the_users(store, file):
+def test_a_failed_reload_raises_and_keeps_the_users(store, file):
     file.write_text("garbage")
     with pytest.raises(ValueError, match="line 1: is not USER:VERIFIER"):
         store.reload()
     assert knows(store, "alice")
 
 
-def test_a_fault_that_reload_finds_is_counted_once(store, file, listener, caplog):
+def test_a_problem_that_a_reload_finds_is_counted_once(store, file, listener, caplog):
     file.write_text("garbage")
     for _ in range(2):
         with pytest.raises(ValueError, match="line 1: is not USER:VERIFIER"):
@@ -147,7 +147,7 @@ def test_a_fault_that_reload_finds_is_counted_once(store, file, listener, caplog
     assert list(failures(listener).values()) == [2]
 
 
-def test_a_file_that_is_wrong_stops_the_start(tmp_path, listener):
+def test_the_store_does_not_open_with_an_invalid_file(tmp_path, listener):
     with pytest.raises(OSError, match="nowhere"):
         FileStore(FileStoreSettings(tmp_path / "nowhere")).open(listener)
     (tmp_path / "wrong").write_text("\n" + line("alice") + "bob:clear text")
@@ -241,7 +241,7 @@ def calling(listener, **functions):
     return store
 
 
-def test_functions_are_asked(listener):
+def test_a_store_can_ask_functions(listener):
     store = calling(listener, password="check_password", verifier="verifier")  # noqa: S106
     assert store.blocking
     assert store.verify_password("alice", "sesame") is True
@@ -252,14 +252,14 @@ def test_functions_are_asked(listener):
     assert store.scram_credential("bob", SHA_256) is None
 
 
-def test_a_function_that_returns_something_else_refuses_the_client_and_says_what_it_did(listener):
+def test_a_function_that_returns_a_wrong_type_refuses_the_client_and_is_logged(listener):
     with pytest.raises(TypeError, match=r":check_password returned a \w+; it may return True, False or None"):
         calling(listener, password="check_password").verify_password("odd", "x")  # noqa: S106
     with pytest.raises(TypeError, match=":number returned a int; it may return a str or None"):
         calling(listener, verifier="number").scram_credential("alice", SHA_256)
 
 
-def test_functions_may_be_missing(listener):
+def test_each_function_is_optional(listener):
     assert calling(listener, verifier="verifier").verify_password("alice", "sesame") is None
     assert calling(listener, password="check_password").scram_credential("alice", SHA_256) is None  # noqa: S106
     with pytest.raises(ValueError, match="needs password or verifier"):

@@ -1,4 +1,4 @@
-"""`klamm users`: a file of verifiers, and passwords that come from anywhere but the arguments."""
+"""Tests of `klamm users`: a file of verifiers, and passwords that never come from arguments."""
 
 import dataclasses
 import fcntl
@@ -19,7 +19,7 @@ from tests.waiting import wait_until
 
 @pytest.fixture
 def type_in(monkeypatch):
-    """`type_in(text)` → what standard input gives."""
+    """Return `type_in(text)`, which sets the content of standard input."""
 
     def say(text):
         monkeypatch.setattr("sys.stdin", io.StringIO(text))
@@ -37,7 +37,7 @@ def users(file):
     return {(user, one.mechanism.mechanism_name): one for user, one in parse_users(file.read_text())}
 
 
-def test_add_list_and_remove(file, type_in, capsys):
+def test_users_are_added_listed_and_removed(file, type_in, capsys):
     type_in("sesame\n")
     assert main(["users", "add", str(file), "alice"]) == 0
     type_in("other\n")
@@ -69,7 +69,7 @@ def test_each_user_has_a_salt_of_its_own(file, type_in):
     assert len({one.salt for one in users(file).values()}) == 4
 
 
-def test_the_file_is_for_its_owner_unless_it_was_wider(file, type_in):
+def test_only_the_owner_can_read_the_file_unless_its_mode_was_wider(file, type_in):
     type_in("x")
     main(["users", "add", str(file), "alice"])
     assert file.stat().st_mode & 0o777 == 0o600
@@ -86,7 +86,7 @@ def test_password_is_read_from_a_file(file, tmp_path):
     assert users(file)["alice", "SCRAM-SHA-256"].verifies("sesame")
 
 
-def test_a_password_from_the_terminal_is_asked_twice(file, monkeypatch, capsys):
+def test_a_password_from_the_terminal_is_typed_twice(file, monkeypatch, capsys):
     answers = iter(["sesame", "sesame", "one", "other"])
     monkeypatch.setattr("getpass.getpass", lambda prompt: next(answers))
     terminal = io.StringIO()
@@ -99,7 +99,7 @@ def test_a_password_from_the_terminal_is_asked_twice(file, monkeypatch, capsys):
     assert ("bob", "SCRAM-SHA-256") not in users(file)
 
 
-def test_hash_prints_what_a_configuration_takes(type_in, capsys):
+def test_hash_prints_a_verifier_for_a_configuration(type_in, capsys):
     type_in("sesame")
     assert main(["users", "hash"]) == 0
     words = capsys.readouterr().out.split()
@@ -130,13 +130,13 @@ def test_wrong_input_is_reported(tmp_path, type_in, capsys, arguments, typed, co
     assert "secret" not in said
 
 
-def test_there_is_no_way_to_give_a_password_as_an_argument(file):
+def test_a_password_cannot_be_given_as_an_argument(file):
     for argument in ("--password", "--password=x", "-p"):
         with pytest.raises(SystemExit):
             main(["users", "add", str(file), "alice", argument, "x"])
 
 
-def test_a_user_who_was_removed_does_not_come_back_in_a_power_cut(file, type_in, monkeypatch):
+def test_a_removed_user_does_not_return_after_a_power_cut(file, type_in, monkeypatch):
     """The folder is synced after the rename."""
     type_in("sesame\n")
     assert main(["users", "add", str(file), "alice"]) == 0
@@ -163,7 +163,7 @@ def test_a_command_waits_for_one_that_changes_the_file(file, tmp_path, type_in):
     command = [sys.executable, "-m", "klamm", "users", "add", str(file), "bob"]
     with subprocess.Popen([*command, "--password-file", str(tmp_path / "password")]) as adds:
         wait_until(lambda: is_waited_for(folder), "the command does not wait", within_s=60)
-        # What the first command writes while the second one waits.
+        # This is the content that the first command writes while the second one waits.
         alice = file.read_text(encoding="utf-8")
         file.write_text(alice.replace("alice:", "carol:"), encoding="utf-8")
         os.close(folder)
@@ -172,13 +172,13 @@ def test_a_command_waits_for_one_that_changes_the_file(file, tmp_path, type_in):
 
 
 def is_waited_for(descriptor):
-    """Whether a process waits for a lock of the descriptor's file, as Linux lists them."""
+    """Return True if a process waits for a lock of the descriptor's file, as Linux lists them."""
     inode = os.fstat(descriptor).st_ino
     lines = [line.split() for line in Path("/proc/locks").read_text(encoding="utf-8").splitlines()]
     return any(words[1] == "->" and words[6].endswith(f":{inode}") for words in lines)
 
 
-def test_commands_at_the_same_time_lose_no_change(file, tmp_path):
+def test_simultaneous_commands_lose_no_change(file, tmp_path):
     (tmp_path / "password").write_text("sesame\n", encoding="utf-8")
     command = [sys.executable, "-m", "klamm", "users", "add", str(file)]
     names = [f"user-{number}" for number in range(6)]

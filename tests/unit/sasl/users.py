@@ -12,12 +12,12 @@ SALT = b"0123456789abcdefghijklmn"
 
 
 def credential(password: str, mechanism: ScramMechanism = ScramMechanism.SCRAM_SHA_256, **how) -> ScramCredential:
-    """What proves a password, cheaply."""
+    """Return a verifier of a password that is cheap to compute."""
     return ScramCredential.from_password(mechanism, password, how.get("salt", SALT), how.get("iterations", 4096))
 
 
 class DictStore(CredentialStore):
-    """Users and passwords of a test."""
+    """A credential store with the users and passwords of a test."""
 
     def __init__(self, entries: Iterable[tuple[str, ScramCredential]], *, blocking: bool = False) -> None:
         super().__init__()
@@ -37,14 +37,14 @@ class DictStore(CredentialStore):
 
 
 class Silent(CredentialStore):
-    """Has no users."""
+    """A credential store without users."""
 
     def scram_credential(self, user: str, mechanism: ScramMechanism) -> ScramCredential | None:
         return None
 
 
 def listening(name: str, mechanism: SaslMechanism, *stores: CredentialStore, **settings) -> Playbook:
-    """A connection to a listener with one mechanism, whose handshake is done."""
+    """Return a connection to a listener with one mechanism, after the handshake."""
     playbook = Playbook({name: mechanism}, **settings)
     mechanism.open(SaslContext(playbook.listener, stores, playbook.sessions))
     _, response = playbook.handshake(name)
@@ -53,7 +53,7 @@ def listening(name: str, mechanism: SaslMechanism, *stores: CredentialStore, **s
 
 
 def reconnected(playbook: Playbook) -> Playbook:
-    """Another connection to the same listener."""
+    """Return another connection to the same listener."""
     other = Playbook(playbook.mechanisms, beside=playbook)
     other.handshake(next(iter(playbook.mechanisms)))
     return other

@@ -1,4 +1,4 @@
-"""Names as Java prints them (each was printed by a JDK 17), and what else is read of a certificate."""
+"""Tests of names as Java prints them (a JDK 17 printed each), and of other data of a certificate."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -16,14 +16,14 @@ CERTIFICATE = CertificateAuthority.create("CN=ca", now=NOW).identity.certificate
 
 
 def encoded(tag: int, content: bytes) -> bytes:
-    """An element of DER."""
+    """Return an element of DER."""
     size = len(content)
     length = bytes((size,) if size < 0x80 else (0x81, size) if size < 0x100 else (0x82, *size.to_bytes(2, "big")))
     return bytes((tag,)) + length + content
 
 
 def certificate_of(subject: bytes) -> bytes:
-    """A certificate in DER with a subject that is given in DER. Its signature is not one."""
+    """Return a certificate in DER with this subject in DER. Its signature is invalid."""
     issuer = CERTIFICATE.issuer.public_bytes()
     version, serial = encoded(0xA0, encoded(2, b"\2")), encoded(2, b"\1")
     algorithm = encoded(0x30, bytes.fromhex("06082a8648ce3d040302"))
@@ -99,7 +99,7 @@ def test_a_certificate_is_read():
     assert read_not_after(der) == NOW + timedelta(days=10)
 
 
-def test_a_time_after_2049_is_written_another_way():
+def test_a_time_after_2049_is_read_although_its_encoding_differs():
     authority = CertificateAuthority.create("CN=ca", now=NOW, days=36_500)
     der = x509.load_pem_x509_certificate(authority.root_pem).public_bytes(Encoding.DER)
     assert read_not_after(der) == NOW + timedelta(days=36_500)
@@ -115,7 +115,7 @@ DER = CERTIFICATE.public_bytes(Encoding.DER)
 
 
 @given(st.integers(0, len(DER) - 1), st.integers(0, 255))
-def test_a_damaged_certificate_never_raises_anything_else(position, value):
+def test_a_damaged_certificate_is_read_or_raises_its_own_error(position, value):
     damaged = bytearray(DER)
     damaged[position] = value
     try:

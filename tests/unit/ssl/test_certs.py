@@ -1,4 +1,4 @@
-"""`klamm certs`: files that work, printed settings that load, and no harm to what is there."""
+"""Tests of `klamm certs`: its files and printed settings work, and it does not damage existing files."""
 
 import errno
 import io
@@ -16,7 +16,10 @@ from klamm_ssl.certs import run
 
 @pytest.fixture
 def certs(tmp_path, capsys):
-    """`certs("--client", "x")` → (exit code, stdout, stderr), with the directory before what is given."""
+    """Return `certs("--client", "x")`, which returns (exit code, stdout, stderr).
+
+    The directory comes before the arguments.
+    """
 
     def call(*arguments):
         code = run([str(tmp_path / "certs"), *arguments])
@@ -64,7 +67,7 @@ def test_keys_are_for_their_owner_only(certs, tmp_path):
     assert all((directory / name).stat().st_mode & 0o077 == 0 for name in secret)
 
 
-def test_existing_files_stay_unless_they_are_to_be_replaced(certs, tmp_path):
+def test_existing_files_stay_unless_an_option_replaces_them(certs, tmp_path):
     certs("--client", "alice")
     directory = tmp_path / "certs"
     before = {path.name: path.read_bytes() for path in directory.iterdir()}
@@ -78,7 +81,7 @@ def test_existing_files_stay_unless_they_are_to_be_replaced(certs, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["ca", "server", "a/b", "", "a,O=b"])
-def test_names_that_would_do_harm_are_refused(certs, tmp_path, name):
+def test_dangerous_names_are_refused(certs, tmp_path, name):
     code, _, complaint = certs("--client", name)
     assert code == 2
     assert complaint.startswith("klamm certs: ")
@@ -93,14 +96,12 @@ def test_names_that_would_do_harm_are_refused(certs, tmp_path, name):
         (("--client", "a" * 65), f"{'a' * 65!r} cannot be a name: it must have 1 to 64 characters"),
     ],
 )
-def test_names_that_no_certificate_can_have_are_refused_before_anything_is_written(
-    certs, tmp_path, arguments, complaint
-):
+def test_impossible_names_are_refused_before_a_file_is_written(certs, tmp_path, arguments, complaint):
     assert certs(*arguments) == (2, "", f"klamm certs: {complaint}\n")
     assert not (tmp_path / "certs").exists()
 
 
-def test_a_directory_that_cannot_be_made_is_named(certs, tmp_path):
+def test_a_directory_that_cannot_be_created_is_named(certs, tmp_path):
     (tmp_path / "certs").write_text("a file")
     assert certs() == (2, "", f"klamm certs: {tmp_path / 'certs'}: File exists\n")
 
@@ -119,13 +120,13 @@ def test_a_listener_without_certificates_does_not_start():
         server.start()
 
 
-def test_a_host_that_can_be_none_is_refused(certs, tmp_path):
+def test_an_invalid_host_is_refused(certs, tmp_path):
     code, _, complaint = certs("--host", "a b")
     assert (code, complaint[:18]) == (2, "klamm certs: 'a b'")
     assert not (tmp_path / "certs").exists()
 
 
-def test_a_certificate_that_was_there_and_lacks_a_host_is_reported(certs):
+def test_an_existing_certificate_without_a_host_is_reported(certs):
     certs("--host", "one.example", "--host", "10.0.0.1")
     code, printed, _ = certs("--host", "one.example", "--host", "10.0.0.1", "--host", "two.example")
     assert code == 0
@@ -137,7 +138,7 @@ class FullDisk(io.FileIO):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def test_a_full_disk_harms_nothing_and_can_be_tried_again(certs, tmp_path, monkeypatch):
+def test_a_full_disk_damages_no_file_and_the_command_can_be_repeated(certs, tmp_path, monkeypatch):
     directory = tmp_path / "certs"
 
     def on_a_full_disk(*arguments):

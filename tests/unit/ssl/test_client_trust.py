@@ -1,4 +1,4 @@
-"""What a change of the trust store, of revocation lists and of time means for certificates that were accepted."""
+"""Tests of accepted client certificates after changes of the trust store, of revocation lists, and of time."""
 
 import functools
 from datetime import UTC, datetime
@@ -52,7 +52,7 @@ def trust(*authorities, revoked=(), leaf_only=False):
         ((NAMESAKE_DER, ROOT_DER), WHOLE, None),
         ((NAMESAKE_DER,), WHOLE, UNTRUSTED),
         ((), WHOLE, UNTRUSTED),
-        # The handshake ended at an authority in the middle; now the one above it is trusted instead.
+        # The handshake trusted an intermediate authority. Now the authority above it is trusted instead.
         ((ROOT_DER,), SHORT, None),
         ((NAMESAKE_DER,), SHORT, UNTRUSTED),
         ((NAMESAKE_DER, b"not readable"), WHOLE, None),
@@ -72,19 +72,19 @@ def test_the_authorities_of_a_resumed_session_are_not_known():
 
 
 @pytest.mark.parametrize("leaf_only", [True, False])
-def test_revocation_lists(leaf_only):
+def test_a_certificate_in_a_revocation_list_is_no_longer_trusted(leaf_only):
     def rejection_reason(*revoked):
         return trust(ROOT_DER, revoked=revoked, leaf_only=leaf_only).rejection_reason(WHOLE, is_whole=True)
 
     assert rejection_reason(*lists(BELOW, ALICE.certificate)) == "the client certificate was revoked"
     assert rejection_reason(*lists(BELOW, BOB.certificate)) is None
-    # The same serial number, of another authority.
+    # This has the same serial number, but another authority.
     assert rejection_reason(*lists(NAMESAKE, ALICE.certificate)) is None
     of_authority = rejection_reason(*lists(ROOT, BELOW.identity.certificate))
     assert of_authority == (None if leaf_only else "the certificate of an authority was revoked")
 
 
-def test_authorities_are_kept_once():
+def test_equal_authorities_are_kept_once():
     other = chain_of([der(BOB.certificate), BELOW_DER, ROOT_DER])
     assert other[1] is WHOLE[1]
     assert other[2] is WHOLE[2]

@@ -1,4 +1,4 @@
-"""From files to contexts: PEM, PKCS#12, passwords, and what is said of files that cannot be used."""
+"""Tests of TLS contexts from files: PEM, PKCS#12, passwords, and unusable files."""
 
 import contextlib
 import dataclasses
@@ -38,7 +38,7 @@ def contexts(environment=None, **settings):
 
 
 def shake_hands(context, client_context, hostname="localhost"):
-    """What the server and the client then know of each other: the certificates in DER."""
+    """Return what server and client then know of each other: the certificates in DER."""
     server_end, client_end = socket.socketpair()
     found = {}
 
@@ -57,8 +57,8 @@ def shake_hands(context, client_context, hostname="localhost"):
         with client_context.wrap_socket(client_end, server_hostname=hostname) as sock:
             sock.do_handshake()
             found["server"] = sock.getpeercert()
-            # With TLS 1.3 the server looks at the certificate when the client has done its part. An alert or a byte
-            # says what it found.
+            # With TLS 1.3 the server checks the certificate after the client's part. An alert or a byte shows the
+            # result.
             with contextlib.suppress(ssl.SSLError):
                 sock.recv(1)
     finally:
@@ -94,7 +94,7 @@ def test_a_chain_may_be_in_a_file_of_its_own(files, tmp_path):
 
 
 def test_issued_certificates_pass_strict_verification(files):
-    """Python 3.13 verifies by RFC 5280 to the letter."""
+    """Python 3.13 verifies strictly by RFC 5280."""
     below = files.authority.intermediate("CN=strict", now=files.now)
     written = files.write("strict", below.issue("CN=strict leaf", now=files.now, hosts=("localhost",)))
     context = files.client_context()
@@ -102,7 +102,7 @@ def test_issued_certificates_pass_strict_verification(files):
     assert common_name(shake_hands(contexts(certificate=written.both).context, context)) == "strict leaf"
 
 
-def test_the_end_of_the_chain_that_comes_first_is_the_expiration(files):
+def test_the_earliest_expiry_in_the_chain_is_reported(files):
     below = files.authority.intermediate("CN=short", now=files.now, days=3)
     written = files.write("long", below.issue("CN=long", now=files.now, hosts=("localhost",), days=300))
     (end,) = contexts(certificate=written.both).expirations.values()
@@ -121,7 +121,7 @@ def test_keys_may_be_encrypted(files, password_file, tmp_path):
         assert common_name(shake_hands(each.context, files.client_context())) == "localhost"
 
 
-def test_a_pkcs12_keystore_brings_key_certificate_and_chain_in_order(files, password_file, tmp_path):
+def test_a_pkcs12_keystore_has_key_certificate_and_chain_in_order(files, password_file, tmp_path):
     upper = files.authority.intermediate("CN=upper", now=files.now)
     keystore = tmp_path / "server.p12"
     identity = upper.issue("CN=stored", now=files.now, hosts=("localhost",))
@@ -164,7 +164,7 @@ def test_the_digest_shows_whether_any_content_has_changed(files, tmp_path):
 
 
 def authorities_in_a_row(files, tmp_path, revoked_by_root=()):
-    """A client of an intermediate authority, and the revocation lists of root and intermediate."""
+    """Return a client of an intermediate authority, and the revocation lists of root and intermediate authority."""
     below = files.authority.intermediate("CN=below", now=files.now)
     client = files.write("of-below", below.issue("CN=bob", now=files.now))
     revoked = [below.identity.certificate] if revoked_by_root else []
@@ -186,7 +186,7 @@ def authorities_in_a_row(files, tmp_path, revoked_by_root=()):
         ("leaf", "root", False, 3),
     ],
 )
-def test_revocation_lists_are_asked_of_every_authority_or_of_the_last(
+def test_revocation_lists_are_required_of_every_authority_or_of_the_last(
     files, tmp_path, check, given, revoked, verify_code
 ):
     client, (root, below) = authorities_in_a_row(files, tmp_path, revoked)
@@ -202,7 +202,7 @@ def test_revocation_lists_are_asked_of_every_authority_or_of_the_last(
     assert (found["error"].verify_code if "error" in found else None) == verify_code
 
 
-def test_trust_and_revocation_lists_have_an_end_as_well(files, tmp_path):
+def test_the_expiry_of_trust_and_revocation_lists_is_known(files, tmp_path):
     _, lists = authorities_in_a_row(files, tmp_path)
     built = contexts(
         certificate=files.server.both, trust_store=files.ca, client_auth="required", revocation_lists=lists
@@ -211,7 +211,7 @@ def test_trust_and_revocation_lists_have_an_end_as_well(files, tmp_path):
     assert days == {"default": 397, "trust_store": 3650, "revocation_lists": 7}
 
 
-def test_a_certificate_by_name_comes_from_any_source(files, password_file, tmp_path):
+def test_a_certificate_for_a_server_name_can_come_from_any_source(files, password_file, tmp_path):
     encrypted = tmp_path / "encrypted.key"
     keystore = tmp_path / "sni.p12"
     identities = {name: files.issue(name, f"CN={name}", hosts=("localhost",)) for name in ("inline", "variable")}
@@ -260,7 +260,7 @@ def test_an_invalid_entry_of_sni_is_refused(tmp_path, host, complaint):
     assert complaint in message
 
 
-def test_a_host_that_is_called_default_is_not_the_default(files):
+def test_a_host_with_the_name_default_is_not_the_default(files):
     other = files.issue("other", "CN=other", hosts=("default",))
     built = contexts(certificate=files.server.both, sni={"default": SniSettings(certificate=other.both)})
     assert set(built.expirations) == {"default", "default."}
@@ -398,11 +398,11 @@ def test_problems_are_reported_with_their_setting(files, tmp_path, settings, pro
     assert [(key, message.replace(f"{tmp_path}/", "")) for key, message in made.problems()] == [problem]
 
 
-def test_nothing_is_wrong_with_what_serves(files):
+def test_valid_settings_have_no_problems(files):
     assert list(SslSettings(certificate=files.server.both).problems()) == []
 
 
-def test_the_key_that_is_named_counts_and_not_one_beside_the_certificate(files, tmp_path):
+def test_the_configured_key_precedes_a_key_in_the_certificates_file(files, tmp_path):
     mixed = tmp_path / "mixed.pem"
     mixed.write_bytes(files.client.key.read_bytes() + files.server.certificate.read_bytes())
     built = contexts(certificate=mixed, private_key=files.server.key)
@@ -411,7 +411,7 @@ def test_the_key_that_is_named_counts_and_not_one_beside_the_certificate(files, 
         contexts(certificate=files.server.both, private_key=files.client.key)
 
 
-def test_keys_pass_through_files_that_leave_nothing_behind(monkeypatch):
+def test_temporary_files_of_keys_are_removed(monkeypatch):
     monkeypatch.setattr("klamm_ssl.contexts.PLATFORM", dataclasses.replace(PLATFORM, has_memory_files=False))
     with _as_file(b"secret") as name:
         path = Path(name)

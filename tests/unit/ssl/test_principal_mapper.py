@@ -1,4 +1,4 @@
-"""`ssl.principal.mapping.rules`: what Kafka's `SslPrincipalMapper` does with rules, names and mistakes."""
+"""Tests of `ssl.principal.mapping.rules`, in comparison with Kafka's `SslPrincipalMapper`."""
 
 import pytest
 
@@ -44,7 +44,7 @@ SEVERAL = (
         (r"RULE:^CN=([a-z&&[^x]]+)\s(.*)$/$1.$2/,DEFAULT", "CN=a b", "a.b"),
     ],
 )
-def test_the_first_rule_that_applies_names_the_principal(rules, name, principal):
+def test_the_first_matching_rule_names_the_principal(rules, name, principal):
     assert SslPrincipalMapper(rules).name(name) == principal
 
 

@@ -1,4 +1,4 @@
-"""SslTransportLayer over a socket in memory: how much it takes at a time, and what it owes to whom."""
+"""Tests of SslTransportLayer over a socket in memory: how much it reads at a time, and when it must write."""
 
 import random
 import ssl
@@ -26,7 +26,7 @@ def files(tmp_path_factory):
 
 
 class MemorySocket:
-    """What has arrived, what was sent, and how much may be: `asked` are the sizes that `recv` was called with."""
+    """A socket in memory, with its received and sent bytes. `asked` has the sizes with which `recv` was called."""
 
     def __init__(self):
         self.arrived = bytearray()
@@ -56,7 +56,7 @@ class MemorySocket:
 
 
 class Connection:
-    """A layer and a client, both in memory."""
+    """A transport layer and a client, both in memory."""
 
     def __init__(self, files, version=None, keys=None):
         self.socket = MemorySocket()
@@ -68,7 +68,7 @@ class Connection:
         self.client = context.wrap_bio(self.incoming, self.outgoing, server_hostname="localhost")
 
     def shake_hands(self, first=b""):
-        """`first` is sent together with the last message of the handshake."""
+        """Complete the handshake. `first` is sent together with its last message."""
         shaken = False
         while True:
             if not shaken:
@@ -121,7 +121,7 @@ def connection(request, files):
     return Connection(files, request.param).shake_hands()
 
 
-def test_small_records_cost_no_system_call_each(connection):
+def test_several_small_records_cost_one_system_call(connection):
     draw = random.Random(6)
     pieces = [draw.randbytes(size) for _ in range(60) for size in (10, 1024)]
     connection.send(*pieces)
@@ -136,7 +136,7 @@ def test_a_small_request_costs_one_system_call(connection):
     assert not connection.layer.has_buffered_data
 
 
-def test_a_turn_is_bounded_however_much_there_is(connection):
+def test_the_bytes_of_a_turn_are_limited(connection):
     data = random.Random(1).randbytes(1 << 20)
     connection.send(data)
     first = connection.layer_reads(1 << 21)
@@ -149,7 +149,7 @@ def test_a_turn_is_bounded_however_much_there_is(connection):
 
 
 @pytest.mark.parametrize("size", [1, 1000, 4096, RECORD_BYTES])
-def test_no_more_is_taken_ahead_of_a_small_buffer_than_a_record(connection, size):
+def test_at_most_a_record_is_read_ahead_of_a_small_buffer(connection, size):
     data = random.Random(2).randbytes(100_000)
     connection.send(data)
     arrived = len(connection.socket.arrived)
@@ -160,7 +160,7 @@ def test_no_more_is_taken_ahead_of_a_small_buffer_than_a_record(connection, size
     assert data.startswith(received)
 
 
-def test_a_record_that_has_not_come_whole_waits(connection):
+def test_an_incomplete_record_waits(connection):
     connection.send(b"x" * 10_000)
     rest = connection.socket.arrived[5000:]
     del connection.socket.arrived[5000:]
@@ -170,7 +170,7 @@ def test_a_record_that_has_not_come_whole_waits(connection):
     assert connection.layer_reads(100_000) == b"x" * 10_000
 
 
-def test_data_that_comes_with_the_end_of_the_handshake_is_read(files):
+def test_data_that_arrives_with_the_end_of_the_handshake_is_read(files):
     connection = Connection(files).shake_hands(b"first")
     assert connection.layer.has_buffered_data
     assert connection.layer_reads(5) == b"first"
@@ -178,7 +178,7 @@ def test_data_that_comes_with_the_end_of_the_handshake_is_read(files):
     assert not connection.layer.has_buffered_data
 
 
-def test_a_client_that_says_it_ends_has_ended_although_the_socket_is_open(connection):
+def test_close_notify_ends_a_connection_although_the_socket_is_open(connection):
     connection.client.write(b"last")
     with pytest.raises(ssl.SSLWantReadError):
         connection.client.unwrap()
@@ -188,7 +188,7 @@ def test_a_client_that_says_it_ends_has_ended_although_the_socket_is_open(connec
     assert connection.layer.read_into(memoryview(bytearray(100))) == END_OF_STREAM
 
 
-def test_a_broken_record_is_an_error_that_the_client_gets(connection):
+def test_the_client_gets_an_alert_for_a_broken_record(connection):
     connection.send(b"x" * 100)
     connection.socket.arrived[-1] ^= 1
     with pytest.raises(ssl.SSLError):
@@ -202,14 +202,14 @@ def test_a_broken_record_is_an_error_that_the_client_gets(connection):
     rooms=st.lists(st.integers(0, 120_000), max_size=20),
     offered=st.lists(st.integers(1, 1500) | st.integers(1, 200_000), max_size=10),
 )
-def test_every_byte_is_sent_once_however_little_goes_and_however_it_is_offered(files, sizes, rooms, offered):
+def test_every_byte_is_sent_once_in_any_portions(files, sizes, rooms, offered):
     connection = Connection(files).shake_hands()
     data = random.Random(3).randbytes(sum(sizes))
     received, position = b"", 0
     rooms, offered = [*rooms], [*offered]
     while position < len(data):
         connection.socket.room = rooms.pop() if rooms else 1 << 30
-        # As a send that was extended meanwhile, or a piece of a file.
+        # A send that was extended, or a piece of a file, is offered again like this.
         end = position + (offered.pop() if offered else len(data))
         chunks = [data[position : position + 1000], data[position + 1000 : end]]
         position += connection.layer.write(chunks if chunks[1] else chunks[:1])
@@ -217,7 +217,7 @@ def test_every_byte_is_sent_once_however_little_goes_and_however_it_is_offered(f
     assert received == data
 
 
-def test_a_small_answer_that_the_socket_has_not_taken_is_sent_once(connection):
+def test_a_small_answer_that_the_socket_refused_first_is_sent_once(connection):
     connection.socket.room = 10
     assert connection.layer.write([b"an answer"]) == WOULD_BLOCK
     assert connection.layer.write([b"an answer"]) == WOULD_BLOCK
@@ -227,7 +227,7 @@ def test_a_small_answer_that_the_socket_has_not_taken_is_sent_once(connection):
     assert connection.read() == b"an answer, and more."
 
 
-def test_closing_does_not_cut_a_record_that_the_socket_has_not_taken(connection):
+def test_closing_does_not_cut_a_record_that_waits_for_the_socket(connection):
     connection.socket.room = 1000
     assert connection.layer.write([b"x" * 5000]) == WOULD_BLOCK
     connection.layer.close()
@@ -235,7 +235,7 @@ def test_closing_does_not_cut_a_record_that_the_socket_has_not_taken(connection)
 
 
 class KeyUpdates:
-    """Makes the records by which a client asks for new keys again and again (RFC 8446, sections 4.6.3 and 7.2)."""
+    """Makes the records with which a client requests new keys repeatedly (RFC 8446, sections 4.6.3 and 7.2)."""
 
     def __init__(self, keys):
         lines = dict(line.split()[::2] for line in keys.read_text().splitlines() if not line.startswith("#"))

@@ -1,4 +1,4 @@
-"""SslTransportLayer over a socket pair with small buffers: every byte, in order, with any size of reads and writes."""
+"""Tests of SslTransportLayer over a socket pair with small buffers: all bytes arrive in order, with any sizes."""
 
 import contextlib
 import os
@@ -35,7 +35,7 @@ def open_transport(files, clock=None, **more):
 
 
 class Pair:
-    """A layer and a client at the other end, both non-blocking, driven by turns on one thread."""
+    """A transport layer and a client at the other end. Both are non-blocking and take turns on one thread."""
 
     def __init__(self, files, version=None, **more):
         server, client = socket.socketpair()
@@ -89,7 +89,7 @@ def drain(pair, send, total, patience=200_000):
 
 
 class Region:
-    """A stretch of a file, as responses carry it."""
+    """A region of a file, as in responses."""
 
     def __init__(self, file, position, size_bytes):
         self.file = file
@@ -108,7 +108,7 @@ class Region:
 
 
 @pytest.mark.parametrize("scratch", [None, 100_000])
-def test_buffers_and_file_regions_arrive_whole_however_little_the_socket_takes(pair, tmp_path, scratch):
+def test_buffers_and_file_regions_arrive_completely_with_a_slow_socket(pair, tmp_path, scratch):
     content = random.Random(1).randbytes(700_000)
     path = tmp_path / "log"
     path.write_bytes(content)
@@ -136,7 +136,7 @@ def test_a_file_that_has_become_shorter_is_an_error(pair, tmp_path):
         pair.layer.send_file(file.fileno(), 0, 10)
 
 
-def test_reading_gives_what_has_come_and_says_what_is_left(pair):
+def test_reading_returns_received_bytes_and_shows_if_more_are_buffered(pair):
     buffer = memoryview(bytearray(10_000))
     assert pair.layer.read_into(buffer) == WOULD_BLOCK
     pair.client.send(b"x" * 5000)
@@ -144,14 +144,14 @@ def test_reading_gives_what_has_come_and_says_what_is_left(pair):
     assert pair.layer.has_buffered_data
     assert pair.layer.read_into(buffer) == 3000
     assert not pair.layer.has_buffered_data
-    # With session tickets left unread, closing would reset the connection.
+    # If session tickets were unread, closing would reset the connection.
     with contextlib.suppress(ssl.SSLWantReadError):
         pair.client.recv(1)
     pair.client.close()
     assert pair.layer.read_into(buffer) == END_OF_STREAM
 
 
-def test_one_read_takes_several_records(pair):
+def test_one_read_returns_several_records(pair):
     data = random.Random(4).randbytes(3 * 16_384 + 5)
     sent, received = 0, bytearray()
     buffer = memoryview(bytearray(100_000))
@@ -166,7 +166,7 @@ def test_one_read_takes_several_records(pair):
     assert reads < 100
 
 
-def test_closing_says_that_nothing_was_cut_off(pair):
+def test_closing_sends_close_notify(pair):
     pair.layer.close()
     # Without close_notify this would raise SSLEOFError.
     pair.client.setblocking(True)
@@ -176,7 +176,7 @@ def test_closing_says_that_nothing_was_cut_off(pair):
     pair.layer.close()
 
 
-def test_a_handshake_waits_and_fails_with_few_words(files):
+def test_a_handshake_waits_and_fails_with_a_short_reason(files):
     pair = Pair(files)
     assert pair.layer.handshake() is Interest.READ
     plain = socket.socket(fileno=os.dup(pair.client.fileno()))
@@ -192,7 +192,7 @@ def test_a_handshake_waits_and_fails_with_few_words(files):
     chunks=st.lists(st.integers(0, 200_000), min_size=1, max_size=8),
     taken=st.integers(0, 20),
 )
-def test_pieces_are_bounded_and_cut_the_same_when_they_are_offered_again(chunks, taken):
+def test_pieces_have_a_maximum_size_and_are_the_same_when_they_are_offered_again(chunks, taken):
     data = random.Random(5).randbytes(sum(chunks))
     cut, position = [], 0
     for size in chunks:
@@ -201,7 +201,7 @@ def test_pieces_are_bounded_and_cut_the_same_when_they_are_offered_again(chunks,
     pieces = list(_pieces(cut))
     assert b"".join(pieces) == data
     assert all(0 < len(piece) <= 65_536 for piece in pieces)
-    # What a NetworkSend keeps after the first pieces went.
+    # A NetworkSend keeps this after it has sent the first pieces.
     gone = sum(map(len, pieces[:taken]))
     left = []
     for chunk in cut:
@@ -213,7 +213,7 @@ def test_pieces_are_bounded_and_cut_the_same_when_they_are_offered_again(chunks,
     assert [bytes(piece) for piece in _pieces(left)] == [bytes(piece) for piece in pieces[taken:]]
 
 
-def test_expiring_certificates_are_warned_of_in_time(files, caplog):
+def test_a_warning_is_logged_before_a_certificate_expires(files, caplog):
     clock = ManualClock(wall_ms=int(files.now.timestamp() * 1000))
     transport = open_transport(files, clock)
     assert caplog.messages == []
