@@ -1,4 +1,4 @@
-"""`klamm` called in this process."""
+"""Runs `klamm` in this process."""
 
 import pytest
 
@@ -7,7 +7,10 @@ from klamm.cli.main import main
 
 @pytest.fixture
 def klamm(capsys, tmp_path, monkeypatch):
-    """`klamm("check", "x.toml")` → (exit code, lines of stdout, lines of stderr); the working folder is a fresh one."""
+    """Return `klamm("check", "x.toml")`, which returns (exit code, lines of stdout, lines of stderr).
+
+    The working folder is a new one.
+    """
     monkeypatch.chdir(tmp_path)
 
     def call(*arguments):

@@ -1,4 +1,4 @@
-"""What `klamm check` warns of: settings that are valid and have no effect."""
+"""Tests of warnings by `klamm check` about valid settings without effect."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`klamm` and its subcommands, short of serving; what they print and how they exit."""
+"""Tests of the output and exit codes of `klamm` and its subcommands, except a running server."""
 
 import importlib.metadata
 import io
@@ -57,7 +57,7 @@ def test_wrong_arguments_exit_with_2(klamm, arguments):
     assert err
 
 
-def test_check_says_that_a_file_is_right(klamm):
+def test_check_reports_a_valid_file(klamm):
     Path("ok.toml").write_text(ECHO)
     assert klamm("check", "ok.toml") == (0, ["ok.toml: ok (a)"], [])
 
@@ -128,7 +128,7 @@ def test_check_warns_of_insecure_listeners_and_strict_makes_that_an_error(klamm,
     assert klamm("check", "--strict", "sound.toml") == (0, ["sound.toml: ok (guarded, local)"], [])
 
 
-def test_an_open_listener_beside_a_guarded_one_is_a_warning_unless_it_says_so(klamm):
+def test_an_open_listener_beside_a_guarded_one_is_a_warning_unless_declared_so(klamm):
     text = '[listeners.a]\nauthorizer = "acl"\n[listeners.b]\nbind = "127.0.0.1:0"\n'
     Path("beside.toml").write_text(text)
     code, _, (warning,) = klamm("check", "--strict", "beside.toml")
@@ -142,7 +142,7 @@ def test_an_open_listener_beside_a_guarded_one_is_a_warning_unless_it_says_so(kl
     assert klamm("check", "--strict", "beside.toml")[0] == 0, "another handler set"
 
 
-def test_the_rules_of_a_cluster_need_a_gateway(klamm):
+def test_the_rules_of_a_cluster_require_a_gateway(klamm):
     text = '[listeners.a]\nauthorizer = "acl"\n[listeners.a.acl]\nrules = "cluster"\n'
     Path("alone.toml").write_text(text)
     code, _, (warning,) = klamm("check", "--strict", "alone.toml")
@@ -155,7 +155,7 @@ def test_the_rules_of_a_cluster_need_a_gateway(klamm):
     assert klamm("check", "--strict", "before.toml") == (0, ["before.toml: ok (a)"], [])
 
 
-def test_the_example_of_security_is_right_once_its_files_are_made(klamm, tmp_path, monkeypatch):
+def test_the_security_example_is_valid_once_its_files_exist(klamm, tmp_path, monkeypatch):
     text = (Path(__file__).parents[3] / "examples" / "security" / "klamm.toml").read_text()
     Path("klamm.toml").write_text(text)
     assert re.findall(r"^#   klamm (.*)$", text, re.MULTILINE) == [
@@ -170,7 +170,7 @@ def test_the_example_of_security_is_right_once_its_files_are_made(klamm, tmp_pat
     assert (code, out) == (0, ["klamm.toml: ok (plain, tls, mutual, scram, secure)"]), err
 
 
-def test_functions_may_stand_beside_the_file(klamm, tmp_path):
+def test_functions_may_be_in_a_module_beside_the_file(klamm, tmp_path):
     folder = tmp_path / "elsewhere"
     folder.mkdir()
     (folder / "made_up_directory.py").write_text("def check(user, password):\n    return False\n")
@@ -182,7 +182,7 @@ def test_functions_may_stand_beside_the_file(klamm, tmp_path):
     assert (code, out) == (0, [f"{folder / 'klamm.toml'}: ok (a)"])
 
 
-def test_check_says_all_that_is_wrong_with_a_file(klamm):
+def test_check_reports_all_problems_of_a_file(klamm):
     Path("bad.toml").write_text(ECHO + 'authenticater = "sasl"\nprocessors = 0\n')
     assert klamm("check", "bad.toml") == (
         2,
@@ -195,11 +195,11 @@ def test_check_says_all_that_is_wrong_with_a_file(klamm):
 
 
 @pytest.mark.parametrize("command", ["check", "serve"])
-def test_a_file_that_is_not_there(klamm, command):
+def test_a_missing_file_is_reported(klamm, command):
     assert klamm(command, "gone.toml") == (2, [], ["gone.toml  cannot be read: No such file or directory"])
 
 
-def test_serve_stops_before_anything_is_opened_when_the_configuration_is_wrong(klamm, tmp_path):
+def test_serve_opens_nothing_if_the_configuration_is_invalid(klamm, tmp_path):
     data, ready = tmp_path / "data", tmp_path / "ready"
     Path("bad.toml").write_text(ECHO + "processors = 0\n")
     code, out, err = klamm("serve", "bad.toml", "--data-dir", str(data), "--ready-file", str(ready))
@@ -221,7 +221,7 @@ def test_files_that_cannot_be_used_stop_a_start_before_it_begins(klamm, tmp_path
 
 
 def install(monkeypatch, plugin, name):
-    """Have the commands find one more plugin."""
+    """Let the commands find one more plugin."""
 
     class Registry(PluginRegistry):
         def __init__(self, *arguments):
@@ -239,7 +239,7 @@ def install(monkeypatch, plugin, name):
     ],
     ids=["an extension", "a part of a part"],
 )
-def test_check_loads_the_code_of_what_is_not_a_part_of_a_listener(klamm, monkeypatch, settings):
+def test_check_loads_the_code_of_parts_outside_listeners(klamm, monkeypatch, settings):
     class Broken:
         @hookimpl
         def klamm_extensions(self):
@@ -325,7 +325,7 @@ def test_a_part_that_cannot_open_has_its_cause_in_one_line(monkeypatch, raised, 
 
 
 @pytest.mark.parametrize("factory", [Torn, "klamm_torn", "klamm_torn:"])
-def test_a_factory_that_is_no_name_is_refused(klamm, monkeypatch, factory):
+def test_a_factory_that_is_no_dotted_name_is_refused(klamm, monkeypatch, factory):
     class Wrong:
         @hookimpl
         def klamm_connection_gates(self):
@@ -382,7 +382,7 @@ def greet_4(arguments):
     return 4
 
 
-def test_a_command_of_a_plugin_heeds_what_its_file_blocks(klamm, monkeypatch):
+def test_a_plugins_command_respects_the_plugins_that_its_file_blocks(klamm, monkeypatch):
     class Registry(PluginRegistry):
         def __init__(self, *arguments):
             super().__init__(*arguments)
@@ -399,7 +399,7 @@ def test_a_command_of_a_plugin_heeds_what_its_file_blocks(klamm, monkeypatch):
     assert "block one of them" in klamm("greet", "own.toml")[2][0]
 
 
-def test_plugins_lists_what_is_blocked_also_as_json(klamm):
+def test_plugins_lists_blocked_plugins_also_as_json(klamm):
     part = "sasl_mechanism:PLAIN@klamm"
     Path("block.toml").write_text(f'[plugins]\nblock = ["echo", "{part}"]\n[listeners.default]\nbind="127.0.0.1:0"\n')
     code, out, _ = klamm("plugins", "block.toml", "--json")
@@ -416,11 +416,11 @@ def test_plugins_lists_what_is_blocked_also_as_json(klamm):
     ]
 
 
-def test_p_takes_only_no_and_a_name(klamm):
+def test_the_option_p_accepts_only_no_and_a_name(klamm):
     assert klamm("check", "-p", "echo") == (2, [], ['klamm: -p takes "no:NAME", not "echo"'])
 
 
-def test_without_the_plugin_of_a_default_the_part_has_to_be_named(klamm):
+def test_without_the_plugin_of_a_default_part_the_setting_is_required(klamm):
     code, _, (problem,) = klamm("check", "-p", "no:plaintext", "--set", "listeners.default.api_set=echo")
     assert code == 2
     assert (
@@ -458,7 +458,7 @@ def test_plugins_command_lists_settings(klamm):
     )
 
 
-def test_a_plugin_may_bring_a_subcommand(klamm, monkeypatch):
+def test_a_plugin_may_add_a_subcommand(klamm, monkeypatch):
     install(monkeypatch, sys.modules[__name__], "klamm-shout")
     assert klamm("shout", "loud", "--now") == (3, ["loud --now"], [])
     code, out, err = klamm("shuot")
@@ -530,7 +530,7 @@ def test_an_unknown_argument_is_refused_by_its_subcommand(klamm, arguments, comp
         (["nodes", "ready", "lis"], "list"),
     ],
 )
-def test_every_command_says_what_was_meant(klamm, arguments, meant):
+def test_every_command_suggests_the_intended_argument(klamm, arguments, meant):
     code, _, err = klamm(*arguments)
     assert code == 2
     assert f'; did you mean "{meant}"?' in err[-1]

@@ -1,4 +1,4 @@
-"""`klamm init`: the files that it writes are valid, and it changes no file that exists."""
+"""Tests of `klamm init`: its files are valid, and it overwrites no file."""
 
 import errno
 import os
@@ -28,7 +28,7 @@ def test_init_on_a_full_disk_leaves_no_half_file(klamm, monkeypatch):
     assert klamm("init")[0] == 0
 
 
-def test_init_writes_a_file_that_is_right_and_never_writes_over_one(klamm):
+def test_init_writes_a_valid_file_and_never_overwrites_one(klamm):
     assert klamm("init") == (0, ["klamm.toml written; next: klamm serve klamm.toml"], [])
     assert klamm("check", "klamm.toml") == (0, ["klamm.toml: ok (internal)"], [])
     Path("mine.toml").write_text("# mine\n")
@@ -40,7 +40,7 @@ def test_init_writes_a_file_that_is_right_and_never_writes_over_one(klamm):
 
 
 @pytest.mark.parametrize("chosen", [one for count in (1, 2, 3) for one in combinations(INIT_OPTIONS, count)])
-def test_init_with_options_writes_a_file_that_is_right_once_its_commands_have_run(klamm, chosen):
+def test_init_with_options_writes_a_file_that_is_valid_after_its_commands_have_run(klamm, chosen):
     Path("password").write_text("secret\n")
     Path("conf").mkdir()
     code, (line,), _ = klamm("init", "conf/klamm.toml", *chosen)

@@ -1,4 +1,4 @@
-"""`klamm plugins new`: what it writes passes its own tests and its TOML is right."""
+"""Tests of `klamm plugins new`: the new package passes its own tests, and its TOML is valid."""
 
 import os
 import re
@@ -41,7 +41,7 @@ def test_packages_pass_their_own_tests_at_once(tmp_path, capsys):
     assert written == 2 * sum(template.tests.count("def test_") for template in KINDS.values())
 
 
-def test_a_package_says_which_klamm_it_needs(tmp_path):
+def test_a_package_names_the_version_of_klamm_that_it_requires(tmp_path):
     assert main(["plugins", "new", "klamm-mine", "--kind", "gate", "--kind", "filter", "--in", str(tmp_path)]) == 0
     project = tomli.loads((tmp_path / "klamm-mine" / "pyproject.toml").read_text())
     (needed,) = project["project"]["dependencies"]
@@ -64,7 +64,7 @@ def test_the_tests_of_a_package_check_the_contract(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_package_is_whole(tmp_path, kind):
+def test_a_package_has_all_its_files(tmp_path, kind):
     assert main(["plugins", "new", "klamm-mine", "--kind", kind, "--in", str(tmp_path)]) == 0
     project = tomli.loads((tmp_path / "klamm-mine" / "pyproject.toml").read_text())
     assert project["project"]["entry-points"]["klamm"] == {"mine": "klamm_mine"}

@@ -1,4 +1,4 @@
-"""examples/security starts as given, once its files are made as its heads say."""
+"""examples/security starts after its files have been made with the commands in its comments."""
 
 import io
 import json

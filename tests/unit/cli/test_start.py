@@ -1,4 +1,4 @@
-"""What a start does not do, as it takes time: import what the first request does not need, and look for garbage."""
+"""Tests of work that a start leaves out because it takes time: imports for later requests, and garbage collection."""
 
 import gc
 import subprocess
@@ -28,7 +28,7 @@ NOT_NEEDED = {
 }
 
 MOST_MODULES = 390
-"""Of klamm itself. Each takes a third of a millisecond: a start imports what the first request needs."""
+"""klamm's own modules. Each takes a third of a millisecond, so a start imports only those for the first request."""
 
 PROGRAM = """
 import sys
@@ -66,7 +66,7 @@ def test_a_server_with_lazy_imports_answers():
     assert int(done.stdout) > 50
 
 
-def test_garbage_is_not_looked_for_during_a_start_nor_later_in_what_it_made():
+def test_the_garbage_collector_skips_a_start_and_its_objects():
     frozen = gc.get_freeze_count()
     with no_collections():
         assert not gc.isenabled()

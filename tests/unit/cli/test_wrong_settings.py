@@ -1,4 +1,4 @@
-"""What `klamm check` says of each wrong setting: its file, line and key, what is wrong, and no word of Python."""
+"""Tests of `klamm check` with each invalid setting: it reports file, line, key and problem, without a traceback."""
 
 import re
 import socket
@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from klamm.cli.main import main
 from tests.unit.cli import wrong_settings
 
-# TOML, and what is said of it, is the same on every Python and compiled.
+# TOML and the messages about it are the same on every Python, and in compiled builds.
 pytestmark = pytest.mark.once
 TABLES = [pytest.param(table, id=table.name) for table in wrong_settings.tables()]
 LINE = re.compile(r"(?P<file>[^:]*):(?P<line>\d+):(?P<column>\d+)  (?P<key>[^:]+): (?P<message>.+)")
@@ -22,7 +22,7 @@ WORDS_OF_PYTHON = re.compile(
 
 @pytest.fixture
 def check(tmp_path, monkeypatch, capsys):
-    """`check(text)` → the exit code, and `(line, key, message)` of each problem."""
+    """Return `check(text)`, which returns the exit code, and `(line, key, message)` of each problem."""
     wrong_settings.make_files(tmp_path)
     monkeypatch.chdir(tmp_path)
 
@@ -44,13 +44,13 @@ def check(tmp_path, monkeypatch, capsys):
 
 
 def lines_of(text):
-    """The keys of the table at the end of a text, each by the number of its line."""
+    """Return the keys of the table at the end of a text, by their line numbers."""
     lines = list(enumerate(text.splitlines(), 1))
     return {number: line.partition('" = ')[0][1:] for number, line in lines if line.startswith('"')}
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_each_value_that_is_ruled_out_is_named_with_its_line(check, table):
+def test_each_invalid_value_is_named_with_its_line(check, table):
     by_way = {}
     for key, spec in table.specs.items():
         for way, value in wrong_settings.ruled_out(spec):
@@ -65,7 +65,7 @@ def test_each_value_that_is_ruled_out_is_named_with_its_line(check, table):
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_a_key_that_is_misspelled_is_named_with_what_was_meant(check, table):
+def test_a_misspelled_key_is_named_with_a_suggestion(check, table):
     for key in table.specs:
         if len(key) > 3:
             text = table.text({key[:2] + key[3:]: 1})
@@ -87,7 +87,7 @@ def test_the_key_of_a_value_that_a_part_refuses_is_named(check, table):
 
 
 @pytest.mark.parametrize("file", wrong_settings.NO_FILES)
-def test_a_schema_that_is_none_is_named(check, file):
+def test_an_invalid_schema_is_named(check, file):
     rule = f'[listeners.a.record_validation.rules.r]\ntopics = ["*"]\nvalue_schema = "{file}"\n'
     _code, problems = check(f'{wrong_settings.LISTENER}filters = ["record_validation"]\n{rule}')
     ((line, key, message),) = problems
@@ -95,7 +95,7 @@ def test_a_schema_that_is_none_is_named(check, file):
     assert message.startswith(f"{file}: ")
 
 
-def test_an_extension_is_judged_where_the_table_of_the_server_is_wrong(check):
+def test_an_extension_is_checked_even_if_the_servers_table_is_invalid(check):
     server = '[server]\nio_threads = 0\nextensions = ["prometheus", "contrl"]\n'
     _code, problems = check(f'{server}{wrong_settings.LISTENER}[prometheus]\nbind = "x"\n')
     assert [(line, key) for line, key, _message in problems] == [
@@ -171,7 +171,7 @@ def test_a_start_says_which_file_or_address_it_cannot_use(check, tmp_path, capsy
         ("listeners.a", "filters", ["a", 3], "item 2: must be a string, not 3"),
     ],
 )
-def test_the_fault_of_a_value_is_reported(check, table, key, value, said):
+def test_the_problem_of_a_value_is_reported(check, table, key, value, said):
     found = next(one for one in wrong_settings.tables() if one.name == table)
     _code, problems = check(found.text({key: value}))
     assert [(name, message) for _line, name, message in problems] == [(f"{table}.{key}", said)]
@@ -179,7 +179,7 @@ def test_the_fault_of_a_value_is_reported(check, table, key, value, said):
 
 @pytest.mark.parametrize("command", [["nodes", "FILE"], ["replay", "FILE", "--to", "127.0.0.1:1"]])
 @pytest.mark.parametrize("file", wrong_settings.NO_FILES)
-def test_a_command_says_what_is_wrong_with_its_file(check, capsys, command, file):
+def test_a_command_reports_the_problems_of_its_file(check, capsys, command, file):
     assert main([file if word == "FILE" else word for word in command]) != 0
     said = capsys.readouterr().err
     assert said.startswith(f"klamm {command[0]}: {file}")

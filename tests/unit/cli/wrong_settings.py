@@ -1,5 +1,7 @@
-"""Configurations with something wrong: each setting of klamm and of its plugins, in each way that its declaration
-rules out, and in some that only its part can judge."""
+"""Configurations with an invalid setting: each setting of klamm and its plugins, with each kind of invalid value.
+
+Some values contradict the declaration of the setting, and some can only be checked by the part itself.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from klamm.config.plugin_registry import Found, PluginRegistry
 from klamm.config.server_settings import ListenerSettings, PluginsSettings, ServerSettings
 from klamm.config.setting import SettingSpec, specs_of
 
-# The plugins of klamm alone, whatever else is installed.
+# Only klamm's own plugins are used, whatever else is installed.
 REGISTRY = PluginRegistry(environment={"KLAMM_LOAD_PLUGINS": ""})
 LISTENER = '[listeners.a]\nbind = "127.0.0.1:0"\n'
 NEEDED: Mapping[str, Mapping[str, object]] = {
@@ -30,13 +32,16 @@ NEEDED: Mapping[str, Mapping[str, object]] = {
     "record_encryption": {"keys_file": "keys"},
     "topic_prefix": {"prefix": "a."},
 }
-"""What a part has to be set to, so that nothing else is wrong. `ssl` comes without: its certificate would be a file."""
+"""Settings that a part requires, so that nothing else is invalid.
+
+`ssl` has none, because its certificate would be a file.
+"""
 NO_FILES = ("no-such-file", "folder", "garbage", "empty", "text")
-"""Values of a path: what a file may be that is named by mistake. `make_files` makes them."""
+"""Values of a path that name a wrong kind of file. `make_files` creates these files."""
 
 
 class Table(NamedTuple):
-    """A table of settings: the lines that have it used, its path, and its settings."""
+    """A table of settings: the lines that use it, its path, and its settings."""
 
     before: str
     path: tuple[str, ...]
@@ -48,14 +53,14 @@ class Table(NamedTuple):
         return ".".join(self.path)
 
     def text(self, values: Mapping[str, object]) -> str:
-        """A file with these values."""
+        """Return a file with these values."""
         path = ".".join(map(json.dumps, self.path))
         lines = [f"{json.dumps(key)} = {toml(value)}\n" for key, value in {**self.needed, **values}.items()]
         return f"{self.before}[{path}]\n{''.join(lines)}"
 
 
 def tables() -> Iterator[Table]:
-    """Each table of klamm and its plugins."""
+    """Return each table of klamm and its plugins."""
     yield Table(LISTENER, ("server",), specs_of(ServerSettings), {})
     yield Table(LISTENER, ("plugins",), specs_of(PluginsSettings), {})
     yield Table("", ("listeners", "a"), specs_of(ListenerSettings), {})
@@ -83,7 +88,7 @@ def _place(found: Found) -> tuple[str, tuple[str, ...]]:
 
 
 def ruled_out(spec: SettingSpec) -> Iterator[tuple[str, object]]:
-    """Ways to be wrong that the declaration of a setting rules out, and a value for each."""
+    """Yield invalid values that contradict the declaration of a setting, with their kind."""
     kind = the_kind(spec)
     origin = typing.get_origin(kind)
     if kind is bool:
@@ -107,7 +112,7 @@ def ruled_out(spec: SettingSpec) -> Iterator[tuple[str, object]]:
 
 
 def for_the_part_to_judge(spec: SettingSpec) -> Iterator[object]:
-    """Values of the right type that may be wrong all the same."""
+    """Yield values of the right type that the part may still refuse."""
     kind = the_kind(spec)
     origin = typing.get_origin(kind)
     if kind is Path:
@@ -122,14 +127,14 @@ def for_the_part_to_judge(spec: SettingSpec) -> Iterator[object]:
 
 
 def the_kind(spec: SettingSpec) -> Any:
-    """The type of a setting; of an optional one, that of its value."""
+    """Return the type of a setting. If the setting is optional, return the type of its value."""
     if typing.get_origin(spec.kind) in (typing.Union, types.UnionType):
         return next(one for one in typing.get_args(spec.kind) if one is not type(None))
     return spec.kind
 
 
 def toml(value: object) -> str:
-    """A value as TOML writes it."""
+    """Return a value in the form of TOML."""
     if isinstance(value, dict):
         return f"{{ {', '.join(f'{json.dumps(key)} = {toml(one)}' for key, one in value.items())} }}"
     if isinstance(value, list):
@@ -138,7 +143,7 @@ def toml(value: object) -> str:
 
 
 def make_files(folder: Path) -> None:
-    """What `NO_FILES` names, and what `NEEDED` does."""
+    """Create the files that `NO_FILES` and `NEEDED` name."""
     (folder / "folder").mkdir()
     (folder / "garbage").write_bytes(b"\xff\xfe\x00\x80 is no text\n")
     (folder / "empty").touch()

@@ -1,4 +1,4 @@
-"""A registry with klamm's light plugins and one for these tests, independent of what is installed."""
+"""A registry with klamm's light plugins and one plugin for these tests, independent of installed packages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from klamm.config.plugin_registry import PluginRegistry
 
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
-    """Of the made-up handler set `topics`: one setting of each type."""
+    """Settings of the invented handler set `topics`: one setting of each type."""
 
     num_partitions: int = setting(1, name="num.partitions", minimum=1, maximum=10, doc="How many.")
     retention_ms: int | None = setting(None, name="log.retention.ms", doc="How long.")
@@ -36,14 +36,14 @@ class TopicSettings:
 
 @dataclass(frozen=True, slots=True)
 class NeedySettings:
-    """Of a gate that cannot do without."""
+    """Settings of a gate with a required key."""
 
     secret: str = setting(doc="There is no default for it.")
 
 
 @dataclass(frozen=True, slots=True)
 class KeeperSettings:
-    """Of a gate that names a file."""
+    """Settings of a gate that names a file."""
 
     list: str = setting(doc="A file.")
     rest_interval_ms: int = setting(2, name="rest.interval.ms", doc="How long.")
@@ -56,12 +56,12 @@ class KeeperSettings:
 
 
 class NoDataclass:
-    """Of a gate whose author does not know better."""
+    """Settings of a gate whose author did not make a dataclass."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlainField:
-    """Of another one."""
+    """Settings of a gate whose author used a plain field."""
 
     limit: int = 3
 
@@ -78,7 +78,7 @@ class UnknownType:
 
 @dataclass(frozen=True, slots=True)
 class RenamedSettings:
-    """Of a gate with a key that has another name now."""
+    """Settings of a gate with a renamed key."""
 
     limit: int = setting(1, doc="How many.")
     limits: int | None = setting(None, doc="The same.", deprecated="use limit")
@@ -86,13 +86,13 @@ class RenamedSettings:
 
 @dataclass(frozen=True, slots=True)
 class LanesSettings:
-    """Of a request scheduler."""
+    """Settings of a request scheduler."""
 
     lanes: int = setting(2, doc="How many.")
 
 
 class MadeUpPlugin:
-    """Nothing here is ever built."""
+    """A plugin whose parts are never built."""
 
     @hookimpl
     def klamm_api_sets(self):
@@ -125,7 +125,7 @@ def plugins():
 
 @pytest.fixture
 def load(tmp_path, plugins):
-    """`load(text, "key=value", …)` → the plan; without a text there is no file."""
+    """Return `load(text, "key=value", …)`, which returns the plan. Without a text there is no file."""
 
     def load_text(text, *overrides, **options):
         file = None
@@ -139,7 +139,7 @@ def load(tmp_path, plugins):
 
 @pytest.fixture
 def problems(load, tmp_path):
-    """`problems(text, …)` → what `load` complains of, one line each, places relative to the folder."""
+    """Return `problems(text, …)`, which returns the problems that `load` reports, one a line. Paths are relative."""
 
     def load_wrong(text, *overrides, **options):
         with pytest.raises(ConfigError) as caught:

@@ -1,4 +1,4 @@
-"""What a changed file means for a running server, key by key, from `klamm diff`."""
+"""Tests of the effect of a changed file on a running server, key by key, as `klamm diff` shows it."""
 
 import pytest
 
@@ -110,7 +110,7 @@ def test_a_difference_says_when_it_takes_effect(tmp_path, capsys, old, new, line
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_listener_that_goes_is_closed_at_once(tmp_path, capsys, workers):
+def test_a_removed_listener_is_closed_at_once(tmp_path, capsys, workers):
     before, after = tmp_path / "old.toml", tmp_path / "new.toml"
     text = f'[server]\nworkers = {workers}\n[listeners.a]\nbind = "127.0.0.1:9092"\napi_set = "echo"\n'
     before.write_text(text + '[listeners.b]\nbind = "127.0.0.1:9093"\napi_set = "echo"\n')

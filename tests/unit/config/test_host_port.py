@@ -1,4 +1,4 @@
-"""`parse_host_port`, and each setting and argument that it reads."""
+"""Tests of `parse_host_port`, and of each setting and argument that it parses."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from klamm.config import parse_host_port
 
 
 @pytest.mark.parametrize("text", ["[::1]:9092", "localhost:9092"])
-def test_address_to_connect_to_has_host_and_port(text):
+def test_an_address_to_connect_to_has_host_and_port(text):
     host = "::1" if text[0] == "[" else "localhost"
     assert parse_host_port(text, to_connect=True) == (host, 9092)
 
@@ -47,6 +47,6 @@ def test_a_setting_that_is_no_address_is_named_with_its_place(text, said, tmp_pa
     assert f"{file}:{said}" in capsys.readouterr().err
 
 
-def test_replay_says_which_argument_is_no_address(tmp_path, capsys):
+def test_replay_names_the_argument_that_is_no_address(tmp_path, capsys):
     assert main(["replay", str(tmp_path / "recording"), "--to", "::1:9092"]) == 2
     assert 'klamm replay: --to must be HOST:PORT with a port from 1 to 65535, not "::1:9092"' in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""What a right configuration becomes."""
+"""Tests of plans that are made from valid configurations."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -54,7 +54,7 @@ def test_two_listeners_share_one_handler_set_and_keep_their_own_parts(load, tmp_
     assert (settings.num_partitions, settings.retention_ms) == (3, 604_800_000)
 
 
-def test_the_servers_authorizer_is_that_of_listeners_that_name_none(tmp_path):
+def test_listeners_without_an_authorizer_have_the_servers(tmp_path):
     file = tmp_path / "klamm.toml"
     own = {"a": "", "b": 'authorizer = "none"', "c": 'authorizer = "static"'}
     listeners = "".join(f'[listeners.{name}]\nbind = "127.0.0.1:0"\n{line}\n' for name, line in own.items())
@@ -63,7 +63,7 @@ def test_the_servers_authorizer_is_that_of_listeners_that_name_none(tmp_path):
     assert [one.authorizer and one.authorizer.name for one in plan.listeners] == ["acl", None, "static"]
 
 
-def test_a_provider_may_serve_twice_under_two_names_with_settings_of_its_own(load):
+def test_a_provider_may_be_used_twice_under_two_names_with_different_settings(load):
     plan = load(
         """
         [listeners.a]
@@ -158,13 +158,13 @@ def test_the_command_line_sets_keys_by_path_or_by_kafkas_name(load, override, re
     assert read(load(None, override, "listeners.default.api_set=topics")) == value, "their order does not count"
 
 
-def test_the_command_line_wins_over_every_spelling_in_the_file(load):
+def test_the_command_line_precedes_every_spelling_in_the_file(load):
     for spelling in ("num.partitions = 2", '"num.partitions" = 2', "num = { partitions = 2 }"):
         plan = load(f'[listeners.a]\napi_set = "topics"\n[topics]\n{spelling}\n', "num.partitions=5")
         assert plan.api_sets["topics"].settings.num_partitions == 5
 
 
-def test_a_kafka_key_of_listeners_holds_for_all_of_them(load):
+def test_a_key_of_kafka_about_listeners_applies_to_all_listeners(load):
     plan = load(TWO_DOORS, "connections.max.idle.ms=5")
     assert [listener.settings.connections_max_idle_ms for listener in plan.listeners] == [5, 5]
 
@@ -194,7 +194,7 @@ def test_without_a_file_each_plan_has_one_new_listener(load):
     assert (plan.server.data_dir, plan.source) == (None, None)
 
 
-def test_two_ports_of_zero_do_not_clash(load):
+def test_two_listeners_may_have_port_0(load):
     text = '[listeners.{0}]\nbind = "127.0.0.1:0"\napi_set = "echo"\n'
     assert len(load(text.format("a") + text.format("b")).listeners) == 2
 
@@ -239,7 +239,7 @@ class GuardedPlugin:
         yield Provider("guarded", "nowhere:Guarded", gates=("connection_quota", "absent"), throttles=("absent",))
 
 
-def test_an_api_set_says_which_gates_and_throttles_a_listener_has_that_names_none(load, plugins):
+def test_a_handler_set_has_default_gates_and_throttles_for_its_listeners(load, plugins):
     plugins.add(GuardedPlugin(), "guarded")
     plan = load("""
         [listeners.a]
@@ -262,7 +262,7 @@ def test_an_api_set_says_which_gates_and_throttles_a_listener_has_that_names_non
         provider = "guarded"
         """)
     a, b, c, d = plan.listeners
-    # What is not installed is left out.
+    # Plugins that are not installed are left out.
     assert (names(a.gates), names(a.throttles)) == (["connection_quota"], [])
     assert a.gates[0].settings.max_connections == 3
     assert names(b.gates) == []
@@ -270,13 +270,13 @@ def test_an_api_set_says_which_gates_and_throttles_a_listener_has_that_names_non
     assert names(d.gates) == ["connection_quota"]
 
 
-def test_an_empty_list_on_the_command_line_takes_the_wanted_gates_away(load, plugins):
+def test_an_empty_list_on_the_command_line_removes_the_default_gates(load, plugins):
     plugins.add(GuardedPlugin(), "guarded")
     text = '[listeners.a]\nbind = "127.0.0.1:0"\napi_set = "guarded"\n'
     assert names(load(text, "listeners.a.gates=").listeners[0].gates) == []
 
 
-def test_the_broker_wants_the_quotas_of_kafka(load, plugins):
+def test_the_broker_has_the_quotas_of_kafka_by_default(load, plugins):
     plugins.add(klamm_broker, "klamm_broker")
     plugins.add(klamm_throttling, "klamm_throttling")
     (listener,) = load(None).listeners
@@ -301,7 +301,7 @@ api_set = "topics"
 """
 
 
-def test_kafkas_names_of_gate_settings_hold_for_every_listener_that_has_the_gate(load):
+def test_kafkas_names_of_gate_settings_apply_to_every_listener_with_the_gate(load):
     a, second, door = load(
         GATED,
         "max.connections.per.ip=5",
@@ -320,20 +320,20 @@ def test_kafkas_names_of_gate_settings_hold_for_every_listener_that_has_the_gate
 
 
 @pytest.mark.parametrize("name", ["Second", "second"])
-def test_kafkas_name_of_one_listeners_limit_holds_for_that_one(load, name):
+def test_kafkas_name_of_one_listeners_limit_applies_to_that_listener(load, name):
     a, second, _open = load(GATED, f"listener.name.{name}.max.connections=3").listeners
     assert second.gates[0].settings.max_connections == 3
     assert a.gates[0].settings.max_connections > 3
 
 
-def test_gates_may_be_named_after_their_settings(load):
+def test_gates_may_be_named_later_than_their_settings(load):
     (listener,) = load(
         None, "max.connections=3", "listeners.default.gates=connection_quota", "listeners.default.api_set=echo"
     ).listeners
     assert listener.gates[0].settings.broker_max_connections == 3
 
 
-def test_a_window_is_that_of_all_parts_that_have_it(load, plugins):
+def test_kafkas_name_of_a_window_applies_to_all_parts_with_it(load, plugins):
     plugins.add(klamm_broker, "klamm_broker")
     plugins.add(klamm_throttling, "klamm_throttling")
     (listener,) = load(None, "quota.window.num=3", "controller.quota.window.num=4").listeners
@@ -341,7 +341,7 @@ def test_a_window_is_that_of_all_parts_that_have_it(load, plugins):
     assert listener.throttles[0].settings.controller_quota_window_num == 4
 
 
-def test_nodes_have_the_ports_that_a_listener_names(load, plugins):
+def test_nodes_have_the_ports_of_their_listener(load, plugins):
     plugins.add(klamm_broker, "klamm_broker")
     text = "[broker]\nnodes = 3\n[listeners.one]\nbind = '127.0.0.1:9092'\nnode_ports = [9500, 9600]\n"
     text += "[listeners.two]\nbind = '127.0.0.1:9700'\nadvertise = 'proxy:1000'\nnode_ports = [9800, 9900]\n"
@@ -352,7 +352,7 @@ def test_nodes_have_the_ports_that_a_listener_names(load, plugins):
     assert [plan.advertise for plan in two] == [("proxy", 1000), ("proxy", 1001), ("proxy", 1002)]
 
 
-def test_a_key_of_kafkas_that_klamm_has_by_another_name_is_reported_for_set_too():
+def test_a_key_of_kafka_with_another_name_in_klamm_is_also_reported_for_set():
     with pytest.raises(ConfigError) as caught:
         load_plan(None, PluginRegistry(), ["control.plane.listener.name=internal"])
     (problem,) = caught.value.problems
@@ -380,7 +380,7 @@ def test_a_settings_class_with_dotted_keys_has_kafkas_names():
     assert [(spec.name, spec.kafka) for spec in specs_of(Base).values()] == [("num_partitions", None)]
 
 
-def test_new_parts_stay_if_the_settings_of_their_part_are_equal(load):
+def test_a_reload_keeps_parts_whose_settings_are_equal(load):
     plan = load(TWO_DOORS).api_sets["topics"]
     other = replace(plan, parts={"inner": (plan,)})
     assert plan.with_live(other, {"num.partitions"}) == other

@@ -1,4 +1,4 @@
-"""What is said of a wrong configuration: the file, line and column, the key, what is wrong, and what was meant."""
+"""Tests of the report about an invalid configuration: file, line, column, key, problem, and suggestion."""
 
 import re
 
@@ -11,7 +11,7 @@ from klamm.config.problems import ConfigError
 from klamm.config.tables import position_of
 
 NOWHERE = ModuleNotFoundError("No module named 'nowhere'", name="nowhere")
-"""Python 3.15 prints the name, too."""
+"""Python 3.15 also prints the name."""
 ECHO = '[listeners.a]\napi_set = "echo"\n'
 EAST = '[listeners.a]\napi_set = "topics.east"\n[topics.east]\n'
 TOPICS = '[listeners.a]\napi_set = "topics"\n[topics]\n'
@@ -70,7 +70,7 @@ TOPICS = '[listeners.a]\napi_set = "topics"\n[topics]\n'
             ' did you mean "server"?',
         ),
         (
-            # The name that the listener misspells is no suggestion.
+            # The name that the listener misspells is not suggested.
             '[listeners.a]\napi_set = "ecko"\n[echo]\nloud = 1\n',
             "klamm.toml:3:1  echo: unknown table; no listener uses a part or api set of that name",
         ),
@@ -142,7 +142,7 @@ TOPICS = '[listeners.a]\napi_set = "topics"\n[topics]\n'
         ("[server]\n", "klamm.toml  listeners: no listener is configured; a file needs at least [listeners.NAME]"),
     ],
 )
-def test_one_thing_is_wrong(problems, text, problem):
+def test_a_single_problem_is_reported(problems, text, problem):
     assert problem in problems(text)
 
 
@@ -206,7 +206,7 @@ def test_a_misplaced_key_is_reported_with_its_right_place(problems, text, proble
         ("unknown_type", "UnknownType.limits: [] is not a valid default for the type list[int]"),
     ],
 )
-def test_a_class_that_is_no_settings_class(problems, gate, problem):
+def test_an_invalid_class_of_settings_is_reported(problems, gate, problem):
     (found,) = problems(ECHO + f'gates = ["{gate}"]\n')
     assert f'the connection gate "{gate}" of made-up: its settings cannot be loaded: TypeError' in found
     assert problem in found
@@ -220,12 +220,12 @@ def test_a_deprecated_key_works_with_a_warning(load, tmp_path):
     assert load(ECHO + 'gates = ["renamed"]\n', files=True).warnings == ()
 
 
-def test_kafkas_listeners_are_no_table(problems):
+def test_kafkas_key_listeners_is_reported_instead_of_the_table(problems):
     found = problems('listeners = "PLAINTEXT://:9092"\n')
     assert 'klamm.toml:1:1  listeners: must be a table: write [listeners.NAME] and below it bind = "HOST:PORT"' in found
 
 
-def test_all_faults_are_reported_at_once(problems):
+def test_all_problems_are_reported_at_once(problems):
     assert problems(
         """\
 [server]
@@ -272,12 +272,12 @@ def test_two_listeners_on_one_port_are_refused(load, problems, one, other, clash
         assert len(load(text).listeners) == 2
 
 
-def test_toml_that_is_none_has_its_line_and_column(problems):
+def test_invalid_toml_is_reported_with_line_and_column(problems):
     (problem,) = problems('[server]\nio_threads = 3\n[listeners.a\nbind = "x"\n')
     assert problem.startswith("klamm.toml:3:13  ")
 
 
-def test_files_that_cannot_be_read(plugins, problems, tmp_path):
+def test_unreadable_files_are_reported(plugins, problems, tmp_path):
     with pytest.raises(ConfigError, match=r"missing.toml  cannot be read: No such file"):
         load_plan(tmp_path / "missing.toml", plugins)
     (tmp_path / "latin.toml").write_bytes(b"# \xe4\n")
@@ -312,7 +312,7 @@ def test_files_that_cannot_be_read(plugins, problems, tmp_path):
         ("inter.broker.listener.name=a", "--set inter.broker.listener.name=a  inter.broker.listener.name: unknown key"),
     ],
 )
-def test_faults_of_the_command_line_are_reported_as_such(problems, override, problem):
+def test_problems_of_the_command_line_are_reported_as_such(problems, override, problem):
     assert problems(TOPICS, override) == [problem]
 
 
@@ -322,7 +322,7 @@ def test_bounds_are_reported_in_full(problems):
     ]
 
 
-def test_text_in_place_of_a_number_is_wrong_in_a_file_whatever_the_command_line_sets(problems):
+def test_text_instead_of_a_number_is_reported_even_if_the_command_line_sets_the_key(problems):
     assert problems(TOPICS + "ratio = '0.5'\n", "num.partitions=2") == [
         "klamm.toml:4:1  topics.ratio: must be a number, not '0.5'"
     ]
@@ -388,14 +388,14 @@ def test_limits_of_the_server_must_be_the_same_on_all_listeners(problems, load):
     assert inner.gates[0].settings.broker_max_connections == 5
 
 
-def test_listeners_that_a_scheduler_names_must_be_there(problems):
+def test_listeners_that_a_scheduler_names_must_exist(problems):
     text = '[server]\nrequest_scheduler = "priority"\n[server.priority]\ncontrol_listeners = ["outer", "iner"]\n'
     assert problems(text + TWO_GATED) == [
         'klamm.toml:4:1  server.priority.control_listeners: there is no listener "iner"; did you mean "inner"?'
     ]
 
 
-def test_an_api_set_that_follows_the_nodes_of_another_needs_it(problems, load, plugins):
+def test_a_handler_set_that_uses_the_nodes_of_another_requires_it(problems, load, plugins):
     plugins.add(klamm_broker, "klamm_broker")
     control = '[listeners.orders]\nbind = "127.0.0.1:9192"\napi_set = "control"\n'
     assert problems(control) == [
@@ -434,7 +434,7 @@ def test_client_quotas_must_be_the_same_on_all_listeners(problems, plugins):
 FILES = '[listeners.a]\napi_set = "echo"\ngates = ["keeper"]\n[listeners.a.keeper]\n'
 
 
-def test_files_that_settings_name_are_looked_at_when_asked_for(load, problems):
+def test_files_that_settings_name_are_checked_on_request(load, problems):
     text = FILES + 'list = "absent"\nrest.interval.ms = 3\n'
     assert load(text).listeners[0].gates[0].settings.rest_interval_ms == 3
     assert problems(text, files=True) == [
@@ -447,7 +447,7 @@ def test_files_that_settings_name_are_looked_at_when_asked_for(load, problems):
     )
 
 
-def test_settings_that_cannot_look_at_their_files_are_a_problem(problems):
+def test_settings_whose_check_of_files_raises_are_reported(problems):
     (found,) = problems(FILES + 'list = ""\n', files=True)
     cause = r"ZeroDivisionError\('division by zero'\) at .*conftest\.py:\d+"
     assert re.fullmatch(rf"klamm\.toml:4:1  listeners\.a\.keeper: cannot be checked: {cause}", found)

@@ -1,4 +1,4 @@
-"""A console and its browser: `server` has no authenticator, `secure` has users."""
+"""A console and its browser. The listener `server` has no authenticator, and `secure` has users."""
 
 import http.client
 import json
@@ -17,14 +17,14 @@ PAGES = ("server", "connections", "topics", "groups", "transactions", "quotas", 
 
 
 class UnhurriedClock(MovingClock):
-    """Goes 50 times slower than the machine's: 25 logins are within a second on a busy machine, too."""
+    """A clock that is 50 times slower than the machine's, so that 25 logins are within a second on a busy machine."""
 
     def monotonic_ns(self):
         return time.monotonic_ns() // 50 + self._ahead_ns
 
 
 class Browser:
-    """Keeps the cookie and the secret of the page, as a browser does. It is given a server or the page's address."""
+    """A browser that keeps the cookie and the secret of the page. It gets a server or the page's address."""
 
     def __init__(self, server):
         if not isinstance(server, str):

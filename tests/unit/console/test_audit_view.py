@@ -1,4 +1,4 @@
-"""The console's view of the audit's latest events."""
+"""Tests of the console's view of the audit's latest events."""
 
 import pytest
 
@@ -26,7 +26,7 @@ def test_the_newest_event_is_the_first(audited):
     assert (created["outcome"], created["principal"]) == ("ok", "User:ANONYMOUS")
 
 
-def test_there_are_at_most_a_hundred_of_a_stream(audited):
+def test_the_view_has_at_most_a_hundred_events_of_a_stream(audited):
     page = Browser(audited)
     page.log_in()
     with RawClient(audited.address(), client_id=HOSTILE) as client:
@@ -40,7 +40,7 @@ def test_there_are_at_most_a_hundred_of_a_stream(audited):
     assert sum(row.get("api_name") == "CreateTopics" for row in rows) <= 100
 
 
-def test_it_needs_the_right_to_alter(browser, secure):
+def test_the_view_requires_the_right_to_alter_the_cluster(browser, secure):
     assert browser("audit") == (200, [])
     alice = Browser(secure)
     alice.log_in("alice")

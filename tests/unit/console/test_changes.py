@@ -1,4 +1,4 @@
-"""What the page changes over Kafka's protocol: configs of topics, and ACLs."""
+"""Tests of changes that the page makes with Kafka's protocol: configs of topics, and ACLs."""
 
 import pytest
 
@@ -45,7 +45,7 @@ def test_a_config_is_changed_and_returns_to_its_default(admin):
         ({"config": None}, 400),
     ],
 )
-def test_a_wrong_config_is_refused(admin, change, status):
+def test_an_invalid_config_is_refused(admin, change, status):
     assert admin("alter_config", {"name": "orders", **change})[0] == status
 
 
@@ -70,7 +70,7 @@ def test_an_acl_is_created_and_deleted(admin):
     ],
     ids=str,
 )
-def test_a_wrong_acl_is_refused_and_none_is_deleted(admin, wrong):
+def test_an_invalid_acl_is_refused_and_none_is_deleted(admin, wrong):
     before = admin("acls")[1]
     assert admin("create_acl", RULE | wrong)[0] == 400
     assert admin("delete_acl", RULE | wrong)[0] == 400

@@ -1,4 +1,4 @@
-"""The console's JSON API and its page, over real listeners."""
+"""Tests of the console's JSON API and its page, over real listeners."""
 
 import json
 import re
@@ -47,7 +47,7 @@ def test_the_cookie_is_for_this_site_and_not_for_scripts(browser, server):
     assert "SameSite=Strict" in flags
 
 
-def test_a_user_logs_in_over_tls_and_scram_and_sees_what_the_user_may(secure):
+def test_a_user_logs_in_over_tls_and_scram_and_sees_only_allowed_things(secure):
     alice = Browser(secure)
     assert alice("session")[1]["mechanisms"] == ["SCRAM-SHA-512"]
     assert alice.log_in("alice", "wrong")[0] == 401
@@ -61,7 +61,7 @@ def test_a_user_logs_in_over_tls_and_scram_and_sees_what_the_user_may(secure):
     assert alice("close_connection", {"id": "x"})[0] == 403
 
 
-def test_certificates_are_shown_with_their_end(secure):
+def test_certificates_are_shown_with_their_expiry(secure):
     admin = Browser(secure)
     admin.log_in("admin")
     rows = admin("server")[1]["certificates"]
@@ -102,7 +102,7 @@ def test_the_listener_is_asked_for_its_mechanisms_once(secure):
     assert connections_made(secure) == before
 
 
-def test_failed_logins_of_one_user_do_not_keep_others_out(secure):
+def test_failed_logins_of_one_user_do_not_affect_others(secure):
     statuses = [Browser(secure).log_in("admin", "wrong")[0] for _ in range(25)]
     assert statuses == [401] * 20 + [429] * 5
     assert Browser(secure).log_in("alice")[0] == 200
@@ -169,10 +169,10 @@ def test_logging_out_ends_the_session(browser):
     assert browser("topics")[0] == 401
 
 
-# ---- requests of other sites, and bad ones
+# ---- requests of other sites, and invalid ones
 
 
-def test_an_action_needs_the_secret_of_the_page(browser):
+def test_an_action_requires_the_secret_of_the_page(browser):
     secret, browser.csrf = browser.csrf, ""
     assert browser("create_topic", {"name": "t"})[0] == 401
     assert browser("topics")[0] == 401
@@ -202,7 +202,7 @@ def test_a_body_is_never_taken_for_a_request(browser, head):
     assert answers.count(b"HTTP/1.1 ") == 1
 
 
-def test_an_action_needs_json_and_post(browser):
+def test_an_action_requires_json_and_post(browser):
     form = {"Content-Type": "application/x-www-form-urlencoded"}
     assert browser("create_topic", {"name": "t"}, **form)[0] == 415
     assert browser.send("GET", "/api/create_topic?name=t")[0] == 404
@@ -220,7 +220,7 @@ def test_an_action_needs_json_and_post(browser):
         ('{"name": "\\ud800"}', 400),
     ],
 )
-def test_bad_bodies_are_refused(browser, body, status):
+def test_invalid_bodies_are_refused(browser, body, status):
     assert browser.send("POST", "/api/create_topic", body)[0] == status
 
 
@@ -242,7 +242,7 @@ def test_a_length_that_is_no_number_is_refused(browser):
         "",
     ],
 )
-def test_bad_queries_are_refused(browser, server, query):
+def test_invalid_queries_are_refused(browser, server, query):
     server.create_topic("t")
     assert browser(f"records?name=t&{query}")[0] in ((200,) if query in ("", "limit=") else (400, 409))
     assert browser("records")[0] == 400
@@ -270,7 +270,7 @@ def test_the_page_sets_texts_and_no_html():
 # ---- the description of the API
 
 
-def test_the_description_has_every_request_and_what_it_needs(server):
+def test_the_description_has_every_request_and_its_rights(server):
     visitor = Browser(server)
     status, document = visitor("openapi.json")
     assert (status, document["openapi"]) == (200, "3.1.0")
@@ -306,14 +306,14 @@ def test_answers_are_as_the_description_says(browser, server):
             assert browser(f"{path.removeprefix('/api/')}?{urllib.parse.urlencode(fewer)}")[0] == 400, (path, name)
 
 
-def test_actions_refuse_a_body_without_what_they_need(browser):
+def test_actions_refuse_a_body_without_required_fields(browser):
     for path, methods in browser("openapi.json")[1]["paths"].items():
         schema = methods.get("post", {}).get("requestBody", {}).get("content", {}).get("application/json", {})
         if schema and schema["schema"]["required"]:
             assert browser(path.removeprefix("/api/"), {})[0] == 400, path
 
 
-# ---- what it shows
+# ---- the content of the page
 
 
 def test_groups_are_shown_with_their_lag(browser, server):
@@ -393,7 +393,7 @@ def test_each_leader_is_asked_for_offsets_once():
         running.admin.call_group("g", offset_commit.OffsetCommitRequest("g", -1, "", topics=topics), 8)
         browser = Browser(running)
         assert browser.log_in()[0] == 200
-        # The user's own connection.
+        # This is the user's own connection.
         assert browser("topics")[0] == 200
         before = connections_made(running)
         found = browser("topic?name=t")[1]["partitions"]
@@ -407,7 +407,7 @@ def test_each_leader_is_asked_for_offsets_once():
 
 
 @pytest.mark.parametrize("bind", ["0.0.0.0:0", "example.org:80", "127.0.0.1", "192.0.2.1:1"])
-def test_it_listens_on_loopback_alone(bind):
+def test_the_console_listens_only_on_loopback(bind):
     with pytest.raises(ConfigError, match="loopback"):
         EmbeddedServer([CONSOLE[0], f"console.bind={bind}"])
 

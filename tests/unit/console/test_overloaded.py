@@ -1,4 +1,4 @@
-"""The console of a server whose listener does not answer: a user with the token sees what needs no answer."""
+"""Tests of the console of a server whose listener does not answer: the token shows data that need no answer."""
 
 import ssl
 
@@ -38,7 +38,7 @@ def test_a_listener_without_an_answer_is_named_beside_the_stages(browser):
     assert found["stages"]["queue_capacity"] == 9
 
 
-def test_a_server_without_memory_is_seen(browser, monkeypatch):
+def test_a_server_without_memory_is_shown(browser, monkeypatch):
     monkeypatch.setattr(entry, "_ASK_S", 0.2)
     page, server = browser
     clients = [RawClient(server.address()) for _ in range(4)]
@@ -83,7 +83,7 @@ def wrong_certificate():
     ],
     ids=str,
 )
-def test_only_a_listener_that_does_not_answer_is_passed_over(monkeypatch, error, status):
+def test_the_check_of_rights_is_skipped_only_if_the_listener_does_not_answer(monkeypatch, error, status):
     def about(_probe):
         raise error
 
@@ -95,7 +95,7 @@ def test_only_a_listener_that_does_not_answer_is_passed_over(monkeypatch, error,
     assert ("ca_file" in str(found[1])) == isinstance(error, ssl.SSLError)
 
 
-def test_an_act_that_the_audit_does_not_have_is_named(monkeypatch):
+def test_an_action_that_the_audit_has_not_recorded_is_named(monkeypatch):
     with EmbeddedServer(CONSOLE) as server, RawClient(server.address()) as client:
         client.call(MetadataRequest(None), 8)
         page = Browser(server)

@@ -1,4 +1,4 @@
-"""The console's page of records with Protocol Buffers: real serializers, hostile values and hostile schemas."""
+"""Tests of the console's page of records with Protocol Buffers: real serializers, hostile values and schemas."""
 
 import base64
 import contextlib
@@ -98,7 +98,7 @@ def files():
 
 @pytest.fixture(scope="module")
 def kinds(files):
-    """The classes of messages, as generated code has them, by their names."""
+    """Return the classes of messages, like generated code, by their names."""
     pool = DescriptorPool()
     for each in files.values():
         pool.Add(each)
@@ -238,7 +238,7 @@ def test_any_order_is_shown_as_it_was_written(kinds, schema, data):
 
 @settings(max_examples=200)
 @given(st.data())
-def test_hostile_values_raise_value_error_alone(kinds, schema, data):
+def test_hostile_values_raise_only_value_error(kinds, schema, data):
     whole = ORDER_INDEX + full_order(kinds).SerializeToString()
     at = data.draw(st.integers(0, len(whole)))
     hostile = data.draw(st.sampled_from([whole[:at], whole])) + data.draw(st.binary(max_size=60))
@@ -249,7 +249,7 @@ def test_hostile_values_raise_value_error_alone(kinds, schema, data):
 
 @settings(max_examples=100)
 @given(st.data())
-def test_hostile_schemas_raise_value_error_alone(files, data):
+def test_hostile_schemas_raise_only_value_error(files, data):
     whole = files["klamm_schema.proto"].SerializeToString()
     at = data.draw(st.integers(0, len(whole)))
     hostile = whole[:at] + data.draw(st.binary(max_size=8)) + whole[at + data.draw(st.integers(0, 8)) :]
@@ -318,7 +318,7 @@ def test_messages_of_extensions_are_not_decoded():
     assert schema_of(text).decoded(b"\0\x2a\0\x08\7" + b"\x2a\0" * 9, Steps(50)) == {"a": 7}
 
 
-def test_a_time_that_json_cannot_have_is_shown_as_it_is(schema):
+def test_a_time_outside_the_range_of_json_is_shown_unchanged(schema):
     assert schema.decoded(ORDER_INDEX + b"\x92\1\2\x10\x0f", Steps(1_000))["at"] == "1970-01-01T00:00:00.000000015Z"
     late = b"\x92\1\7\x08\xff\xff\xff\xff\xff\x7f"
     assert schema.decoded(ORDER_INDEX + late, Steps(1_000))["at"] == {"seconds": (1 << 42) - 1, "nanos": 0}
@@ -353,7 +353,7 @@ def test_a_registry_that_returns_no_descriptor_is_named(text):
 
 
 class Registry:
-    """Answers like a registry whose schemas refer to one another without end."""
+    """A registry whose schemas refer to each other without end."""
 
     def __init__(self):
         self.asked = []
@@ -377,7 +377,7 @@ def test_requests_for_references_are_limited(monkeypatch):
     assert len(registry.asked) < 30
 
 
-def test_the_package_is_named_that_is_missing(monkeypatch):
+def test_the_missing_python_package_is_named(monkeypatch):
     known = schemas.Schemas(lambda: "http://127.0.0.1:1")
     monkeypatch.setattr(known, "ask", Registry().ask)
     monkeypatch.setitem(sys.modules, "klamm_console.protobuf", None)

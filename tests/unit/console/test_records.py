@@ -1,4 +1,4 @@
-"""The console's page of records: browsing, schemas, and hostile values."""
+"""Tests of the console's page of records: browsing, schemas, and hostile values."""
 
 import http.client
 import io
@@ -172,7 +172,7 @@ def test_a_value_of_zeros_has_no_schema(browser, server):
     assert record["value"] == {"bytes": 8, "cut": False, "as": "text", "text": "\0" * 8}
 
 
-def test_a_long_name_does_not_make_a_long_text(monkeypatch):
+def test_long_names_are_cut_in_messages(monkeypatch):
     schema = {"type": "array", "items": {"type": "enum", "name": "E", "symbols": [LONG]}}
     known = schemas.Schemas(lambda: "http://127.0.0.1:1")
     content = schemas.Schema("AVRO", json.dumps(schema))
@@ -184,7 +184,7 @@ def test_a_long_name_does_not_make_a_long_text(monkeypatch):
     assert len(text) < 2 * len(LONG)
 
 
-def test_records_that_unpack_to_much_are_not_all_kept(browser, server):
+def test_the_memory_for_unpacked_records_is_limited(browser, server):
     server.create_topic("t")
     batch = bytes(encode_batch([Record(timestamp_ms=1, value=bytes(65_000))] * 100, codec=Codec.GZIP))
     for _ in range(10):

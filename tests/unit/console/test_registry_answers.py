@@ -1,4 +1,4 @@
-"""Answers of a Schema Registry that are wrong, or do not end."""
+"""Tests of answers of a Schema Registry that are invalid or endless."""
 
 import contextlib
 import itertools
@@ -12,7 +12,7 @@ from klamm_console import schemas
 
 
 class Registry:
-    """Answers each request with these bytes, and closes the connection."""
+    """A registry that answers each request with these bytes, and closes the connection."""
 
     def __init__(self, *parts):
         self._parts = parts
@@ -39,7 +39,7 @@ class Registry:
 OK = b"HTTP/1.1 200 OK\r\n"
 
 
-# One read can bring more headers than the HTTP client takes: then it is that limit which ends the answer.
+# One read can return more headers than the HTTP client accepts. Then this limit ends the answer.
 @pytest.mark.parametrize(
     ("parts", "error"),
     [
@@ -60,7 +60,7 @@ def test_an_answer_that_does_not_end_is_an_error(monkeypatch, parts, error):
         registry.close()
 
 
-def test_an_answer_is_read_whole():
+def test_an_answer_in_pieces_is_read_completely():
     body = json.dumps({"schema": "x" * 100_000}).encode()
     registry = Registry([OK, b"Content-Length: %d\r\n\r\n" % len(body), body])
     try:
@@ -70,7 +70,7 @@ def test_an_answer_is_read_whole():
 
 
 @pytest.mark.parametrize("version", ["1e999", "NaN", "null", "[]", '"x"'])
-def test_a_reference_without_a_version_is_a_reason(version):
+def test_a_reference_without_a_version_is_reported(version):
     pytest.importorskip("google.protobuf")
     body = b'{"schemaType":"PROTOBUF","schema":"","references":[{"name":"a","subject":"b","version":%s}]}'
     registry = Registry([OK, b"\r\n", body % version.encode()])

@@ -1,4 +1,4 @@
-"""The console's page of rights: who may do what, and why not."""
+"""Tests of the console's page of rights: who is allowed to do what, and why others are not."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from klamm_console import access
 from tests.unit.console.conftest import HOSTILE, Browser
 
 
-def test_it_says_who_may_do_what_and_why_not(secure):
+def test_the_page_shows_each_decision_with_its_reason(secure):
     admin = Browser(secure)
     admin.log_in("admin")
     status, found = admin.rights(principal="alice", resource="TOPIC", name="orders", host="192.0.2.7")
@@ -42,7 +42,7 @@ def test_it_says_who_may_do_what_and_why_not(secure):
         {"principal": "User:alice", "resource": "TOPIC", "listener": "none"},
     ],
 )
-def test_bad_questions_about_rights_are_refused(secure, query):
+def test_invalid_questions_about_rights_are_refused(secure, query):
     admin = Browser(secure)
     admin.log_in("admin")
     assert admin.rights(**query)[0] == 400
@@ -68,7 +68,7 @@ def test_an_authorizer_that_raises_denies_all():
     assert "ZeroDivisionError" in row["reason"]
 
 
-def test_an_authorizer_whose_preparation_fails_decides_all_the_same():
+def test_an_authorizer_decides_even_if_its_preparation_fails():
     class Odd:
         def prepare(self, _context, _resources):
             raise ZeroDivisionError
@@ -81,7 +81,7 @@ def test_an_authorizer_whose_preparation_fails_decides_all_the_same():
     assert row["allowed"] is True
 
 
-def test_an_authorizer_that_decides_later_is_waited_for():
+def test_the_page_waits_for_an_authorizer_that_decides_later():
     class Later(LaterAuthorizer):
         def permitted(self, principal, _host, _resource_type, name):
             return [AclOperation.READ] if (str(principal), name) == ("User:alice", "orders") else []

@@ -1,4 +1,4 @@
-"""The console's page of a server for tests: faults, nodes, time and the timeline."""
+"""Tests of the console's page of a server for tests: faults, nodes, time and the timeline."""
 
 import pytest
 
@@ -68,7 +68,7 @@ def test_the_node_of_the_console_can_be_started_again(kit, page):
         ({"kind": "disconnect", "probability": 2}, "probability"),
     ],
 )
-def test_a_wrong_rule_is_refused_with_its_reason(page, rule, reason):
+def test_an_invalid_rule_is_refused_with_a_reason(page, rule, reason):
     status, answer = page("add_fault", rule)
     assert status == 400
     assert reason in answer["error"]
@@ -85,13 +85,13 @@ def test_a_node_stops_and_starts(page):
 @pytest.mark.parametrize(
     "body", [{}, {"node": "2", "running": True}, {"node": 2, "running": 1}, {"node": 9, "running": True}]
 )
-def test_a_wrong_node_is_refused(page, body):
+def test_an_unknown_node_is_refused(page, body):
     assert page("set_node", body)[0] in (400, 409)
 
 
-def test_the_time_goes_forward_and_never_back(page):
+def test_the_time_can_be_moved_forward_only(page):
     before = page("test_kit")[1]["wall_ms"]
-    assert page("advance_time", {"advance_ms": 3_600_000})[0] == 200  # without a logout
+    assert page("advance_time", {"advance_ms": 3_600_000})[0] == 200  # The user stays logged in.
     assert page("test_kit")[1]["wall_ms"] >= before + 3_600_000
     for wrong in (0, -1, 1.5, True, "1", 10**20):
         assert page("advance_time", {"advance_ms": wrong})[0] == 400
@@ -112,7 +112,7 @@ def test_a_server_without_parts_for_tests_says_so(browser):
     assert browser("timeline")[1]["text"] == ""
 
 
-def test_it_needs_the_right_to_alter_the_cluster(secure):
+def test_the_page_requires_the_right_to_alter_the_cluster(secure):
     alice, admin = Browser(secure), Browser(secure)
     assert alice.log_in("alice")[0] == 200
     assert admin.log_in("admin")[0] == 200

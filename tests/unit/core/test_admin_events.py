@@ -1,4 +1,4 @@
-"""Administrative events reach subscribers, early or late."""
+"""Tests that administrative events reach all subscribers, also late ones."""
 
 from klamm.shared.admin_events import AdminEvent, AdminEvents
 from klamm.testing import ManualClock
@@ -22,7 +22,7 @@ def test_subscribers_get_past_and_new_events():
     assert len(heard) == 2
 
 
-def test_a_subscriber_that_raises_costs_the_others_nothing(caplog):
+def test_a_subscriber_that_raises_does_not_affect_the_others(caplog):
     events = AdminEvents(ManualClock())
     heard = []
     events.subscribe(lambda event: 1 / 0)
@@ -32,7 +32,7 @@ def test_a_subscriber_that_raises_costs_the_others_nothing(caplog):
     assert "ZeroDivisionError" in caplog.text
 
 
-def test_only_so_many_are_kept_for_later():
+def test_the_number_of_events_for_late_subscribers_is_limited():
     events = AdminEvents(ManualClock())
     for number in range(1500):
         events.emit("plugin_loaded", str(number))

@@ -1,4 +1,4 @@
-"""Files that are put in place whole: through no link, and with no wider mode than they end with."""
+"""Tests of files that are replaced in one step: links are not followed, and the mode is never wider than at the end."""
 
 import os
 
@@ -16,7 +16,7 @@ def open_umask():
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o640, 0o644])
-def test_the_file_is_whole_and_has_its_mode(tmp_path, mode):
+def test_the_file_is_complete_and_has_its_mode(tmp_path, mode):
     file = tmp_path / "file"
     for content in (b"old", b"new"):
         replace_file(file, content, mode)
@@ -25,7 +25,7 @@ def test_the_file_is_whole_and_has_its_mode(tmp_path, mode):
     assert list(tmp_path.iterdir()) == [file], "nothing is left beside it"
 
 
-def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path):
+def test_a_failure_leaves_only_the_old_file(tmp_path):
     folder = tmp_path / "taken"
     (folder / "inner").mkdir(parents=True)
     with pytest.raises(OSError, match="taken"):
@@ -43,7 +43,7 @@ def test_a_link_in_place_of_the_file_is_replaced_and_not_followed(tmp_path):
 
 
 @pytest.mark.parametrize("to", ["a file", "nothing yet"])
-def test_the_ready_file_and_its_token_go_through_no_link(tmp_path, to):
+def test_the_ready_file_and_its_token_are_not_written_through_a_link(tmp_path, to):
     victim, ready = tmp_path / "victim", tmp_path / "ready.json"
     if to == "a file":
         victim.write_text("precious")
@@ -55,12 +55,12 @@ def test_the_ready_file_and_its_token_go_through_no_link(tmp_path, to):
     assert victim.read_text() == "precious" if to == "a file" else not victim.exists()
 
 
-def test_health_checks_of_others_read_a_ready_file_without_secrets(tmp_path):
+def test_a_ready_file_without_secrets_is_readable_by_all_users(tmp_path):
     ready = tmp_path / "ready.json"
     write_ready_file(ready, {"default": "127.0.0.1:1"}, {})
     assert ready.stat().st_mode & 0o777 == 0o644
 
 
-def test_a_folder_where_no_ready_file_can_be_is_an_error_at_the_start(tmp_path):
+def test_the_start_fails_if_the_ready_file_cannot_be_written(tmp_path):
     with pytest.raises(OSError, match="no-such"):
         prepare_ready_file(tmp_path / "no-such" / "ready.json")

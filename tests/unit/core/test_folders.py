@@ -1,4 +1,4 @@
-"""Folders that a server makes are durable."""
+"""Tests that new folders of a server survive a power failure."""
 
 import os
 from dataclasses import replace
@@ -10,7 +10,7 @@ from klamm.runtime import PLATFORM, files
 from klamm.runtime.files import make_folder
 
 
-def test_each_new_folder_is_synced_in_the_one_above_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_parent_of_each_new_folder_is_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[int] = []
     recording = replace(PLATFORM, sync=lambda descriptor: synced.append(os.fstat(descriptor).st_ino))
     monkeypatch.setattr(files, "PLATFORM", recording)

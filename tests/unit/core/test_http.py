@@ -1,4 +1,4 @@
-"""The base of HTTP servers: slow requests, and addresses that cannot be used."""
+"""Tests of the base of HTTP servers: slow requests, and unusable addresses."""
 
 import contextlib
 import select
@@ -22,7 +22,7 @@ class Answers(HttpHandler):
 
 
 class Careless(Answers):
-    """Takes an error of the body for one of its own."""
+    """A handler that treats an error of the body as its own."""
 
     def do_POST(self):
         try:
@@ -42,7 +42,7 @@ def server():
 @pytest.mark.parametrize(
     "start", [b"GET / HTTP/1.1\r\nX: ", b"POST / HTTP/1.1\r\nContent-Length: 9999\r\n\r\n"], ids=["head", "body"]
 )
-def test_a_client_that_sends_a_byte_now_and_then_is_disconnected(server, start):
+def test_a_client_that_sends_single_bytes_slowly_is_disconnected(server, start):
     with socket.create_connection(server.address, timeout=60) as sock:
         sock.sendall(start)
         for _ in range(200):
@@ -55,7 +55,7 @@ def test_a_client_that_sends_a_byte_now_and_then_is_disconnected(server, start):
             assert sock.recv(1) == b""
 
 
-def test_the_rest_of_a_body_that_came_too_late_is_no_request():
+def test_the_rest_of_a_late_body_is_not_read_as_a_request():
     server = HttpServer(("127.0.0.1", 0), Careless, "http-under-test")
     server.start()
     try:
@@ -72,7 +72,7 @@ def test_the_rest_of_a_body_that_came_too_late_is_no_request():
     assert b"Connection: close" in received
 
 
-def test_each_request_of_a_connection_has_its_own_time(server):
+def test_each_request_of_a_connection_has_its_own_time_limit(server):
     with socket.create_connection(server.address, timeout=60) as sock:
         for _ in range(3):
             sock.sendall(b"GET / HTTP/1.1\r\n\r\n")

@@ -1,4 +1,4 @@
-"""A thread that waits for work keeps nothing of the last piece, which may have held a large request."""
+"""A thread that waits for work keeps no reference to the last task, which may have held a large request."""
 
 import weakref
 from contextlib import closing
@@ -12,7 +12,7 @@ from tests.waiting import wait_until
 
 
 class Piece:
-    """Work, or what is to be called once a write is durable."""
+    """A task, or a callback for a durable write."""
 
     def __init__(self):
         self.done = []
@@ -39,7 +39,7 @@ def by_store(directory):
 
 
 @pytest.mark.parametrize("make", [by_workers, by_serial_worker, by_store])
-def test_an_idle_thread_keeps_nothing(make, tmp_path):
+def test_an_idle_thread_keeps_no_reference_to_its_last_task(make, tmp_path):
     owner, submit = make(tmp_path)
     with closing(owner):
         piece = Piece()

@@ -1,4 +1,4 @@
-"""`compile_java` and `java_replacement`; tests/oracles compares them with Java itself."""
+"""Tests of `compile_java` and `java_replacement`. tests/oracles compares them with Java itself."""
 
 import pytest
 
@@ -28,7 +28,7 @@ from klamm.shared import JavaRegexError, compile_java, java_replacement
         ("(?>a|ab)c", "ac", "abc"),
     ],
 )
-def test_a_pattern_means_what_it_means_in_java(pattern, matching, other):
+def test_a_pattern_matches_the_same_as_in_java(pattern, matching, other):
     compiled = compile_java(pattern)
     assert compiled.fullmatch(matching)
     assert not compiled.fullmatch(other)
@@ -67,12 +67,12 @@ def test_constructs_without_a_translation_are_named_with_their_place(pattern, co
         ("*", "nothing to repeat at character 1"),
     ],
 )
-def test_a_wrong_pattern_is_one_clear_error(pattern, why):
+def test_an_invalid_pattern_raises_one_clear_error(pattern, why):
     with pytest.raises(JavaRegexError, match=why):
         compile_java(pattern)
 
 
-def test_a_replacement_takes_as_many_digits_as_name_a_group():
+def test_a_replacement_uses_as_many_digits_as_a_group_has():
     pattern = compile_java("(?<first>.)(.)")
     assert java_replacement(r"$2${first}$12\$x$0", pattern)("ab") == "baa2$xab"
     assert java_replacement("$3", pattern, keep_unknown=True)("ab") == "$3"
@@ -81,7 +81,7 @@ def test_a_replacement_takes_as_many_digits_as_name_a_group():
             java_replacement(text, pattern)
 
 
-def test_replacing_goes_on_after_a_match_as_java_does():
+def test_replacing_continues_after_a_match_as_in_java():
     assert java_replacement("<$0>", compile_java("|a"))("aa") == "<>a<>a<>"
     assert java_replacement("<$0>", compile_java("a*"))("ba") == "<>b<a><>"
     assert java_replacement("x", compile_java("^a"))("aa") == "xa"

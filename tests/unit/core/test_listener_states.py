@@ -1,4 +1,4 @@
-"""The table of a listener's states: each step that it has, and an exception for all others."""
+"""Tests of the table of a listener's states: its transitions happen, and all others raise."""
 
 import itertools
 
@@ -8,7 +8,7 @@ from klamm.runtime import IllegalTransitionError
 from klamm.server.listener_states import TRANSITIONS, ListenerEvent, ListenerState
 
 
-def test_the_table_decides_each_step_and_raises_for_all_others():
+def test_only_transitions_of_the_table_are_possible():
     for state, event in itertools.product(ListenerState, ListenerEvent):
         if (state, event) in TRANSITIONS:
             assert TRANSITIONS[state, event] in ListenerState

@@ -1,4 +1,4 @@
-"""Looks at open connections: one takes place at a time, whichever part asks."""
+"""Tests of lists of open connections: only one is made at a time, whichever part wants it."""
 
 import threading
 
@@ -11,7 +11,7 @@ from klamm.workers.connections import WorkerConnections
 
 
 class HeldListeners:
-    """The listeners of a look that lasts until it is let go."""
+    """The listeners of a list that is not complete until the test releases it."""
 
     def __init__(self):
         self.reached, self.go_on = threading.Event(), threading.Event()
@@ -35,7 +35,7 @@ class HeldListeners:
 @pytest.mark.parametrize(
     "connections_of", [lambda held: OpenConnections(held, ManualClock()), lambda held: WorkerConnections(held.ask)]
 )
-def test_a_second_look_waits_and_gives_up(connections_of):
+def test_a_second_list_waits_and_gives_up(connections_of):
     held = HeldListeners()
     connections = connections_of(held)
     first = threading.Thread(target=connections.look, args=(60.0,))
@@ -48,7 +48,7 @@ def test_a_second_look_waits_and_gives_up(connections_of):
     assert connections.look(0.01) == {"connections": [], "unanswered": [], "listeners": []}
 
 
-def test_a_look_that_fails_makes_room():
+def test_a_failed_list_makes_room_for_the_next():
     looks = OneAtATime()
     with pytest.raises(ZeroDivisionError), looks.within(0):
         raise ZeroDivisionError

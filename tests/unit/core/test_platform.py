@@ -1,4 +1,4 @@
-"""The fallbacks of `PLATFORM` do what Linux's calls do, and a server runs where none of those calls are."""
+"""Tests of the fallbacks of `PLATFORM`: they do the same as Linux's calls, and a server runs with all of them."""
 
 import contextlib
 import errno
@@ -46,7 +46,7 @@ def test_this_system_has_its_own_calls():
         find_platform({"KLAMM_PLATFORM": "windows"})
 
 
-def test_seeking_reads_and_writes_what_positions_do(tmp_path):
+def test_reads_and_writes_with_seek_equal_those_with_positions(tmp_path):
     choose, seeking = random.Random(39), fallbacks.SeekingFiles()
     ours, theirs = (os.open(tmp_path / name, os.O_RDWR | os.O_CREAT) for name in ("ours", "theirs"))
     try:
@@ -65,7 +65,7 @@ def test_seeking_reads_and_writes_what_positions_do(tmp_path):
         os.close(theirs)
 
 
-def test_seeking_threads_do_not_read_each_others_positions(tmp_path):
+def test_threads_that_seek_do_not_disturb_each_other(tmp_path):
     seeking = fallbacks.SeekingFiles()
     descriptor = os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT)
     try:
@@ -89,7 +89,7 @@ def windows_locks(descriptor, mode, count):
 
 
 @pytest.mark.parametrize("kind", ["linux", "generic", "windows"])
-def test_a_lock_is_that_of_an_open_file(tmp_path, monkeypatch, kind):
+def test_a_lock_belongs_to_an_open_file(tmp_path, monkeypatch, kind):
     if kind == "windows":
         monkeypatch.setitem(sys.modules, "fcntl", None)
         monkeypatch.setitem(sys.modules, "msvcrt", SimpleNamespace(locking=windows_locks, LK_NBLCK="LK_NBLCK"))
@@ -98,7 +98,7 @@ def test_a_lock_is_that_of_an_open_file(tmp_path, monkeypatch, kind):
     take(first)
     with pytest.raises(BlockingIOError):
         take(second)
-    # Another descriptor of the file does not end the lock as it is closed.
+    # Closing another descriptor of the file does not release the lock.
     os.close(third)
     with pytest.raises(BlockingIOError):
         take(second)
@@ -121,7 +121,7 @@ def test_a_lock_is_that_of_an_open_file(tmp_path, monkeypatch, kind):
         (os.O_WRONLY | os.O_TRUNC, 0x4000_0000, 5),
     ],
 )
-def test_on_windows_others_may_rename_and_delete_an_open_file(monkeypatch, flags, access, disposition):
+def test_on_windows_an_open_file_can_be_renamed_and_deleted(monkeypatch, flags, access, disposition):
     calls = []
     system = SimpleNamespace(CreateFile=lambda *given: calls.append(given) or 7, CloseHandle=calls.append)
     monkeypatch.setitem(sys.modules, "_winapi", system)
@@ -134,7 +134,7 @@ def test_on_windows_others_may_rename_and_delete_an_open_file(monkeypatch, flags
     assert calls[2:] == [7]
 
 
-def test_a_name_that_is_in_use_for_a_moment_is_waited_for(tmp_path, monkeypatch):
+def test_a_rename_waits_for_a_name_that_is_in_use_for_a_moment(tmp_path, monkeypatch):
     (tmp_path / "old").write_text("new")
     monkeypatch.setattr(open_files, "_LOOK_EVERY_S", 0)
     refusals, replace = [PermissionError()] * 3, os.replace
@@ -152,7 +152,7 @@ def test_a_name_that_is_in_use_for_a_moment_is_waited_for(tmp_path, monkeypatch)
         open_files.replace_patiently(tmp_path / "new", tmp_path / "old")
 
 
-def test_macos_syncs_to_the_disk_and_other_file_systems_as_they_can(monkeypatch):
+def test_macos_syncs_to_the_disk_if_the_file_system_can(monkeypatch):
     calls, refusal = [], [errno.ENOTSUP]
 
     def full_sync(descriptor, command):
@@ -175,7 +175,7 @@ def test_macos_syncs_to_the_disk_and_other_file_systems_as_they_can(monkeypatch)
     assert calls[3:] == [(5, 51)]
 
 
-def test_macos_has_no_more_descriptors_than_it_says(monkeypatch):
+def test_macos_limits_descriptors_to_the_systems_maximum(monkeypatch):
     limits = [(256, resource.RLIM_INFINITY)]
 
     def set_limit(_kind, wanted):
@@ -228,7 +228,7 @@ def test_connections_that_were_reset_are_found(monkeypatch, polls):
             accepted.close()
 
 
-# What Windows lacks; `sys.platform` changes once Python's own modules are there.
+# Windows lacks these calls. `sys.platform` changes after Python's own modules are loaded.
 WINDOWS = """
     import fcntl, mmap, os, select, signal, sys, time, types
 

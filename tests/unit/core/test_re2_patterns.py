@@ -1,4 +1,4 @@
-r"""Expressions of clients: what they may be, and that none holds the interpreter for long."""
+"""Tests of regular expressions of clients: allowed syntax, and limits for their time."""
 
 import contextlib
 import sys
@@ -10,7 +10,7 @@ from klamm.shared import compile_re2
 from tests.faults.cost_meter import machine_factor
 
 BUDGET_MS = 50
-"""What no frame may take of a network thread: tests/faults/test_cost.py."""
+"""Maximum time of a frame on a network thread; see tests/faults/test_cost.py."""
 LONGEST = 32_767
 COSTLY = {
     "classes": r"\pL" * (LONGEST // 3),
@@ -28,7 +28,7 @@ COSTLY = {
 
 @pytest.mark.parametrize("pattern", COSTLY.values(), ids=COSTLY)
 def test_no_expression_takes_long_to_compile(pattern):
-    """The interpreter is held meanwhile: no other thread runs."""
+    """The interpreter is locked meanwhile, so no other thread runs."""
     assert len(pattern.encode()) <= LONGEST
     took_ms = []
     for _ in range(3):
@@ -53,13 +53,13 @@ def test_usual_expressions_match_whole_texts(pattern, text, matches):
 
 
 @pytest.mark.parametrize("pattern", ["(", "a{1001}", r"(?=a)", r"\pL" * 101, "a{2}" * 101])
-def test_a_pattern_that_is_refused_has_a_reason(pattern):
+def test_a_refused_pattern_has_a_reason(pattern):
     with pytest.raises(ValueError, match=r"\w"):
         compile_re2(pattern)
 
 
 def test_without_re2_the_error_says_what_to_install(monkeypatch):
-    """Some systems have no wheel of it."""
+    """Some systems have no wheel of re2."""
     monkeypatch.setitem(sys.modules, "re2", None)
     with pytest.raises(ValueError, match=r"google-re2 \(the extra `regex` of klamm\) is not installed"):
         compile_re2("a")

@@ -1,4 +1,4 @@
-"""Signals that the main thread of a server receives as bytes of a socket."""
+"""Tests of signals that the main thread of a server receives as bytes of a socket."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _handlers() -> Iterator[None]:
         signal.signal(number, handler)
 
 
-def test_signals_arrive_and_a_name_without_one_does_no_harm() -> None:
+def test_signals_arrive_and_unknown_names_are_ignored() -> None:
     with received_signals("SIGUSR1", "SIGUSR2", "SIGNONE") as received:
         received.settimeout(60)
         for number in (signal.SIGUSR2, signal.SIGUSR1):
@@ -42,7 +42,7 @@ def test_a_signal_that_another_thread_gets_ends_the_wait() -> None:
 
     with received_signals("SIGUSR1") as received:
         received.settimeout(60)
-        # Only the other thread can get it.
+        # Only the other thread can get this signal.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
         thread = threading.Thread(target=other)
         thread.start()

@@ -1,4 +1,4 @@
-"""Scheduler and purgatory, with a manual clock."""
+"""Tests of the scheduler and the purgatory, with a manual clock."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def scheduler(clock):
     return Scheduler(clock)
 
 
-def test_calls_come_in_the_order_of_their_deadlines(clock, scheduler):
+def test_calls_run_in_the_order_of_their_deadlines(clock, scheduler):
     calls = []
     scheduler.schedule(20, lambda: calls.append("b"))
     scheduler.schedule(10, lambda: calls.append("a"))
@@ -38,7 +38,7 @@ def test_a_cancelled_timer_never_runs_and_many_cost_no_memory(clock, scheduler):
     assert scheduler.run_due() is None
 
 
-def test_a_call_that_raises_costs_only_itself(clock, scheduler, caplog):
+def test_a_call_that_raises_does_not_affect_others(clock, scheduler, caplog):
     calls = []
     scheduler.schedule(1, lambda: 1 / 0)
     scheduler.schedule(2, lambda: calls.append(1))
@@ -48,7 +48,7 @@ def test_a_call_that_raises_costs_only_itself(clock, scheduler, caplog):
     assert "ZeroDivisionError" in caplog.text
 
 
-def test_periodic_work_goes_on_until_it_is_cancelled(clock, scheduler):
+def test_periodic_work_continues_until_it_is_cancelled(clock, scheduler):
     calls = []
     timer = scheduler.every(10, lambda: calls.append(clock.monotonic_ns()))
     for _ in range(3):
@@ -115,7 +115,7 @@ def test_an_operation_expires_before_it_completes(clock, scheduler):
 
 
 class Asking:
-    """A request that waits; answered once, as a real one."""
+    """A waiting request that is answered once, like a real one."""
 
     def __init__(self):
         self.answers = []
@@ -127,7 +127,7 @@ class Asking:
 
 
 class Failing(Waiting):
-    """Raises where `at` says."""
+    """An operation that raises in the method that `at` names."""
 
     __slots__ = ("at",)
 
@@ -153,7 +153,7 @@ class Failing(Waiting):
 
 
 @pytest.mark.parametrize("at", ["try_complete", "on_complete"])
-def test_an_operation_that_raises_answers_with_that_and_the_others_are_tried_all_the_same(clock, scheduler, at):
+def test_an_operation_that_raises_answers_with_the_error_and_the_others_are_still_tried(clock, scheduler, at):
     purgatory, asking = Purgatory(scheduler), Asking()
     operations = [Waiting(10), Failing(at, asking), Waiting(10)]
     for operation in operations:
@@ -169,7 +169,7 @@ def test_an_operation_that_raises_answers_with_that_and_the_others_are_tried_all
 
 
 @pytest.mark.parametrize("at", ["on_expiration", "on_complete"])
-def test_an_operation_that_raises_when_its_time_is_up_answers_with_that(clock, scheduler, at):
+def test_an_operation_that_raises_at_its_expiry_answers_with_the_error(clock, scheduler, at):
     purgatory, asking = Purgatory(scheduler), Asking()
     purgatory.try_complete_else_watch(Failing(at, asking), ["k"])
     clock.advance_ms(10)

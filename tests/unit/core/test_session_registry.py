@@ -1,4 +1,4 @@
-"""SessionRegistry: which sessions are ended, when, and what is said of it."""
+"""Tests of SessionRegistry: which sessions it ends, when, and its events."""
 
 import threading
 
@@ -50,7 +50,7 @@ def sessions():
     return Sessions()
 
 
-def test_sessions_whose_proof_is_gone_end_with_one_event(sessions):
+def test_sessions_whose_credential_is_removed_end_with_one_event(sessions):
     for number in range(3):
         sessions.connect(f"a{number}", "alice")
     sessions.connect("b", "bob")
@@ -68,7 +68,7 @@ def test_sessions_whose_proof_is_gone_end_with_one_event(sessions):
     assert len(sessions.ended) == 3
 
 
-def test_only_sessions_with_the_keys_are_asked(sessions):
+def test_only_sessions_with_the_changed_keys_are_checked(sessions):
     sessions.connect("a", "alice")
     sessions.connect("b", "bob")
     sessions.bad |= {"alice", "bob"}
@@ -78,7 +78,7 @@ def test_only_sessions_with_the_keys_are_asked(sessions):
     assert not sessions.registry.has("alice")
 
 
-def test_several_changes_are_one_recheck(sessions):
+def test_several_changes_cause_one_check(sessions):
     for name in "abc":
         sessions.connect(name)
     sessions.bad |= {"a", "b", "c"}
@@ -114,7 +114,7 @@ def test_a_renewed_session_has_its_new_end(sessions):
     assert [name for name, _ in sessions.ended] == ["a"], "by its time"
 
 
-def test_a_change_between_proof_and_session_is_seen(sessions):
+def test_a_change_between_login_and_session_is_noticed(sessions):
     sessions.bad.add("a")
     connection = ConnectionContext("a", sessions.listener, HERE, HERE)
     assert sessions.add(connection, "a") == "a is gone"
@@ -122,7 +122,7 @@ def test_a_change_between_proof_and_session_is_seen(sessions):
     assert not sessions.registry.has("a")
 
 
-def test_connections_that_are_closed_are_forgotten(sessions):
+def test_closed_connections_are_removed(sessions):
     connections = [sessions.connect(str(number), expires_ns=10**12) for number in range(1000)]
     for connection in connections:
         sessions.registry.remove(connection)
@@ -166,7 +166,7 @@ def test_a_check_that_fails_is_tried_again_until_it_answers(sessions, answer, en
     assert sessions.ended == ended
 
 
-def test_a_recurring_fault_of_the_check_counts_from_zero(sessions):
+def test_attempts_count_from_zero_for_a_later_failure_of_the_check(sessions):
     check = Check()
     sessions.registry.add(ConnectionContext("a", sessions.listener, HERE, HERE), "a", check)
     sessions.pass_time(UNCHECKED_MAX_MS - RETRY_CHECK_MS)
@@ -195,7 +195,7 @@ def test_a_session_that_can_never_be_checked_ends_with_an_event(sessions, caplog
     assert "cannot check whether the session may continue" in caplog.text
 
 
-def test_a_failed_check_is_forgotten_with_its_connection(sessions):
+def test_a_failed_check_is_dropped_with_its_connection(sessions):
     check = Check()
     connection = ConnectionContext("a", sessions.listener, HERE, HERE)
     sessions.registry.add(connection, "a", check)
@@ -208,7 +208,7 @@ def test_a_failed_check_is_forgotten_with_its_connection(sessions):
     assert check.calls == 2
 
 
-def test_a_connection_that_cannot_be_ended_keeps_no_other(sessions, caplog):
+def test_a_connection_that_cannot_be_ended_does_not_affect_others(sessions, caplog):
     def disconnect(connection, reason):
         if connection.connection_id == "a":
             raise ZeroDivisionError
@@ -223,7 +223,7 @@ def test_a_connection_that_cannot_be_ended_keeps_no_other(sessions, caplog):
     assert "the session cannot be ended" in caplog.text
 
 
-def test_many_principals_make_one_event_of_bounded_size(sessions):
+def test_many_principals_cause_one_event_of_limited_size(sessions):
     for number in range(500):
         sessions.connect(f"c{number}", "key", principal=f"{number}-" + "x" * 30_000)
     sessions.bad.add("key")
@@ -234,7 +234,7 @@ def test_many_principals_make_one_event_of_bounded_size(sessions):
     assert len(event.detail) < 8_000
 
 
-def test_nothing_ends_after_the_registry_is_closed(sessions):
+def test_a_closed_registry_ends_no_session(sessions):
     connection = sessions.connect("a", expires_ns=sessions.clock.monotonic_ns() + 5_000_000)
     sessions.bad.add("a")
     sessions.registry.recheck()

@@ -1,4 +1,4 @@
-"""Large requests take turns, during which threads switch more often and nothing of theirs is examined."""
+"""Tests of large requests, which take turns. Meanwhile threads switch more often, and garbage collection pauses."""
 
 import gc
 import sys
@@ -28,7 +28,7 @@ class Timers:
 
 
 class Looking(RequestObserver):
-    """Notes the settings of the interpreter at the end of each request."""
+    """An observer that records the settings of the interpreter at the end of each request."""
 
     found = []
 
@@ -53,7 +53,7 @@ def settings():
 
 
 def tuned(*timers):
-    """Of servers whose process is their own."""
+    """Return the settings of servers that own their process."""
     shared = SharedInterpreter()
     for one in timers:
         shared.tune_for(one.schedule)
@@ -92,7 +92,7 @@ def test_threads_switch_often_for_a_second_without_a_turn(settings):
     assert not timers.due
 
 
-def test_the_timers_of_a_stopped_server_are_not_needed(settings):
+def test_settings_return_without_the_timers_of_a_stopped_server(settings):
     stopped, timers = Timers(), Timers()
     normal, shared = settings(), tuned(stopped, timers)
     for one in (stopped, timers):
@@ -122,7 +122,7 @@ def test_settings_return_when_the_server_stops(settings):
     assert settings() == normal
 
 
-def test_a_guest_in_another_process_changes_nothing(settings):
+def test_a_server_in_another_programs_process_changes_no_settings(settings):
     normal, guest, host, shared = settings(), Timers(), Timers(), SharedInterpreter()
     shared.tune_for(host.schedule)
     with shared.turn(guest.schedule, may_wait=False):
@@ -138,7 +138,7 @@ def test_a_guest_in_another_process_changes_nothing(settings):
         assert settings() == normal, "it has stopped"
 
 
-def test_a_request_that_outlives_its_server_gives_the_settings_back(settings):
+def test_settings_return_after_a_request_that_outlives_its_server(settings):
     timers = Timers()
     normal, shared = settings(), tuned(timers)
     with shared.turn(timers.schedule, may_wait=False):
@@ -148,7 +148,7 @@ def test_a_request_that_outlives_its_server_gives_the_settings_back(settings):
 
 
 @pytest.mark.parametrize("tune", [False, True])
-def test_an_embedded_server_changes_the_interpreter_only_if_it_is_asked_to(settings, tune):
+def test_an_embedded_server_changes_the_interpreter_only_on_request(settings, tune):
     normal = settings()
     Looking.found.clear()
     names = [metadata.MetadataRequestTopic(name=f"t{number}") for number in range(500)]
@@ -157,14 +157,14 @@ def test_an_embedded_server_changes_the_interpreter_only_if_it_is_asked_to(setti
     ) as server:
         with RawClient(server.address()) as client:
             client.call(metadata.MetadataRequest(names, allow_auto_topic_creation=False), 12)
-            # The next request is executed once the observer has seen the first.
+            # The next request runs after the observer has seen the first.
             client.call(metadata.MetadataRequest([]), 12)
         assert [found != normal for found in Looking.found[:1]] == [tune]
     assert settings() == normal
 
 
 @pytest.mark.parametrize("may_wait", [False, True])
-def test_so_many_turns_at_once(settings, may_wait):
+def test_the_number_of_simultaneous_turns_is_limited(settings, may_wait):
     timers, shared = Timers(), SharedInterpreter()
     inside, leave = threading.Semaphore(0), threading.Semaphore(0)
     most = []
@@ -190,7 +190,7 @@ def test_so_many_turns_at_once(settings, may_wait):
     assert max(most) == AT_ONCE[may_wait]
 
 
-def test_garbage_is_collected_though_large_requests_never_stop(settings):
+def test_garbage_is_collected_even_during_continuous_large_requests(settings):
     timers = Timers()
     shared = tuned(timers)
     before = gc.get_stats()[2]["collections"]
@@ -203,7 +203,7 @@ def test_garbage_is_collected_though_large_requests_never_stop(settings):
     assert gc.get_stats()[2]["collections"] == before + 1
 
 
-def test_pieces_are_freed_but_not_what_others_hold():
+def test_parts_of_a_message_are_freed_unless_others_hold_them():
     topics = [offset_commit.OffsetCommitRequestTopic(f"t{n}", partitions=partitions(n)) for n in range(1000)]
     request = offset_commit.OffsetCommitRequest("g", topics=topics)
     kept, names = topics[500], metadata.MetadataRequest(None)

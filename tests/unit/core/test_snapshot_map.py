@@ -1,4 +1,4 @@
-"""A mapping that others read while it changes."""
+"""Tests of a mapping that other threads read while it changes."""
 
 import pytest
 
@@ -18,7 +18,7 @@ def test_a_reader_sees_the_content_of_one_moment():
         del found["a"]
 
 
-def test_a_change_removes_only_what_is_still_the_same():
+def test_an_entry_is_removed_only_if_it_is_unchanged():
     earlier, later = object(), object()
     found = SnapshotMap()
     found["name"] = earlier

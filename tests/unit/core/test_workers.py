@@ -1,4 +1,4 @@
-"""Threads for what holds a processor up: turns of addresses, order within one, work that fails, and the end."""
+"""Tests of threads for long work: turns of addresses, the order within one, failing work, and the end."""
 
 import os
 import sys
@@ -10,13 +10,13 @@ from klamm.runtime.workers import Workers
 
 
 def threads(name):
-    """The threads of workers of that name."""
+    """Return the threads of workers with this name."""
     return [thread for thread in threading.enumerate() if thread.name.startswith(f"{name}-")]
 
 
 @pytest.fixture
 def held(request):
-    """One thread that is busy until `release` is set."""
+    """Return workers with one thread that is busy until `release` is set."""
     workers, release, busy = Workers(request.node.name, 1), threading.Event(), threading.Event()
 
     def hold():
@@ -48,7 +48,7 @@ def test_addresses_take_turns(held):
     assert workers.waiting == 0
 
 
-def test_work_that_fails_is_logged_and_ends_nothing(held, caplog):
+def test_failing_work_is_logged_and_does_not_end_the_thread(held, caplog):
     workers, release = held
     through = threading.Event()
     workers.submit(lambda: 1 / 0)
@@ -58,7 +58,7 @@ def test_work_that_fails_is_logged_and_ends_nothing(held, caplog):
     assert "work failed" in caplog.text
 
 
-def test_threads_end_with_what_they_are_doing(held, request):
+def test_threads_end_after_their_present_work(held, request):
     workers, release = held
     done = []
     workers.submit(lambda: done.append(1))
@@ -77,7 +77,7 @@ def workers(request):
     made.close()
 
 
-def test_there_are_no_more_threads_than_there_was_work_for(workers, request):
+def test_threads_start_only_for_waiting_work(workers, request):
     assert threads(request.node.name) == []
     through = threading.Event()
     workers.submit(through.set)
@@ -104,7 +104,7 @@ def test_workers_have_a_lower_priority(workers):
     assert found == [min(19, os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) + 10)]
 
 
-def test_without_a_further_thread_those_that_are_there_work_on(workers, monkeypatch, caplog):
+def test_existing_threads_do_the_work_if_no_further_thread_can_start(workers, monkeypatch, caplog):
     def refuse(thread):
         raise RuntimeError("can't start new thread")
 

@@ -1,4 +1,4 @@
-"""Marks the tests of pages: what they compare is the same on every Python."""
+"""Marks the tests of pages, because their results are the same on every Python."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""docs/a-request.md shows the way that two requests take: files, functions, their order and their threads."""
+"""docs/a-request.md shows the real way of two requests: files, functions, their order and their threads."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NO_ID = bytes(16)
 
 
 class Hop(NamedTuple):
-    """A step of the page: the thread, the file and the function that is called."""
+    """A step of the page: the thread, the file and the called function."""
 
     thread: str
     path: Path
@@ -69,7 +69,7 @@ def functions(path: Path) -> set[str]:
 
 
 class Recorded:
-    """The calls of the page's functions, on the threads that start while it is installed."""
+    """Records the calls of the page's functions, on threads that start while it is installed."""
 
     def __init__(self) -> None:
         self._wanted = {(str(hop.path), hop.function) for hop in (*PRODUCE, *FETCH)}
@@ -85,16 +85,16 @@ class Recorded:
         return sum(call.function == function for call in self.calls)
 
     def after(self, function: str, times: int) -> None:
-        """Wait until a function was called so often."""
+        """Wait until a function was called this often."""
         wait_until(lambda: self.count(function) >= times, f"{function} is not called")
 
     def clear(self) -> None:
-        """Forget the calls once the processor waits for the next request; a Fetch may wait too."""
+        """Drop the recorded calls once the processor waits for the next request. A Fetch may wait too."""
         wait_until(lambda: self.calls[-1].function == "Reactor.run_once", "the processor is not done")
         self.calls.clear()
 
     def way(self, known: list[Hop]) -> list[Hop]:
-        """Return the calls of these functions, from the turn that reads the request on; other turns are left out."""
+        """Return the calls of these functions from the turn that reads the request on, without other turns."""
         functions = {hop.function for hop in known}
         calls = [call for call in self.calls if call.function in functions]
         read = next(at for at, call in enumerate(calls) if call.function == "Selector.read")
@@ -103,7 +103,7 @@ class Recorded:
 
 
 class Scene:
-    """A server whose threads are recorded, and a client with two connections."""
+    """A server with recorded threads, and a client with two connections."""
 
     def __init__(self, server: EmbeddedServer, recorded: Recorded) -> None:
         self.recorded = recorded
@@ -114,7 +114,7 @@ class Scene:
             self.produce(client, 1)
 
     def produce(self, client: RawClient, size_bytes: int) -> None:
-        """Produce one record, and return when the server is done with the request."""
+        """Produce one record. Return when the server has finished the request."""
         ends = self.recorded.count("RequestLedger.end")
         batch = bytes(encode_batch([Record(value=bytes(size_bytes))]))
         request = ProduceRequest(None, -1, 60_000, [TopicProduceData(TOPIC, NO_ID, [PartitionProduceData(0, batch)])])
@@ -123,7 +123,7 @@ class Scene:
         self.recorded.after("RequestLedger.end", ends + 1)
 
     def fetch(self, max_wait_ms: int) -> int:
-        """Ask for the next record, and return when the request waits."""
+        """Request the next record. Return when the request waits."""
         parked = self.recorded.count("KafkaChannel.request_received")
         partition = FetchPartition(0, fetch_offset=self.offset, partition_max_bytes=1 << 20)
         topic = FetchTopic(TOPIC, NO_ID, [partition])

@@ -1,4 +1,4 @@
-"""The generated page of APIs is what the code says."""
+"""The generated page of APIs agrees with the code."""
 
 from klamm.wire.api_keys import ApiKey
 from klamm.wire.releases import RELEASES
@@ -9,7 +9,7 @@ def test_the_page_of_apis_is_up_to_date():
     assert generate_apis.PAGE.read_text(encoding="utf-8") == generate_apis.page(), "run python tools/generate_apis.py"
 
 
-def test_each_missing_api_and_no_other_has_a_reason():
+def test_exactly_the_missing_apis_have_a_reason():
     missing = RELEASES[generate_apis.RELEASE].keys() - generate_apis.served().keys()
     assert missing == {int(key) for key in generate_apis.REASONS}
 

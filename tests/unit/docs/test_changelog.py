@@ -1,4 +1,4 @@
-"""Each change that has no release yet is a file of its own, which towncrier puts into the change log."""
+"""Each unreleased change is a file of its own, which towncrier adds to the change log."""
 
 import re
 import tomllib
@@ -27,7 +27,7 @@ def test_fragments_are_sentences_of_a_known_kind():
     assert [found for path in found if (found := problems(path, path.read_text(encoding="utf-8")))] == []
 
 
-def test_faults_of_a_fragment_are_found():
+def test_problems_of_a_fragment_are_found():
     assert problems(Path("share-limits.added.md"), "Share groups have limits.") is None
     assert "KIND is one of" in problems(Path("share-limits.new.md"), "Share groups have limits.")
     assert "KIND is one of" in problems(Path("Share limits.md"), "Share groups have limits.")
@@ -39,6 +39,6 @@ def test_the_page_of_fragments_lists_the_kinds():
     assert re.findall(r"^\| `(\w+)` \|", (FRAGMENTS / "README.md").read_text(encoding="utf-8"), re.MULTILINE) == KINDS
 
 
-def test_the_change_log_has_a_place_for_them():
+def test_the_change_log_has_a_place_for_fragments():
     log = (ROOT / TOWNCRIER["filename"]).read_text(encoding="utf-8")
     assert log.count("<!-- towncrier release notes start -->") == 1

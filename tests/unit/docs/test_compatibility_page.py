@@ -1,4 +1,4 @@
-"""docs/compatibility.md has the versions that the tests use, and names tests of the clients."""
+"""docs/compatibility.md has the versions that the tests use, and names the tests of the clients."""
 
 import ast
 import json
@@ -20,11 +20,11 @@ WORDS = {
     "aiokafka": r"aiokafka|CLIENTS",
     "kcat": r"kcat|CLIENTS",
 }
-"""By what a test shows that it uses a client."""
+"""For each client, a text by which a test shows that it uses the client."""
 
 
 def constant(file, name):
-    """The value of a constant of a module, which may need what is not installed here."""
+    """Return the value of a constant of a module, which may require packages that are not installed."""
     for node in ast.parse((ROOT / file).read_text(encoding="utf-8")).body:
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == name:
             return node.value
@@ -59,7 +59,7 @@ def test_versions_of_other_languages_are_those_of_the_examples():
     assert package["dependencies"]["kafkajs"] == f"^{ROWS['KafkaJS'][0]}"
 
 
-def test_pythons_and_releases_are_those_of_the_project():
+def test_versions_of_python_and_kafka_are_those_of_the_project():
     versions = [found[1] for one in PROJECT["classifiers"] if (found := re.search(r":: (3\.\d+)$", one))]
     assert f"\n{', '.join(versions)}. A [compiled]" in PAGE
     *most, last = AS_VERSIONS

@@ -1,4 +1,4 @@
-"""What may differ when klamm and Kafka answer the same requests stands in docs/deviations.md, in these words."""
+"""docs/deviations.md explains each allowed difference between the answers of klamm and Kafka, in the same words."""
 
 from pathlib import Path
 

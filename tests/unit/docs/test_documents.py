@@ -1,5 +1,7 @@
-"""What the documents show is right: TOML that can be served, Python that runs, commands that exist, links that lead
-somewhere. A block that no test runs says why in a comment above it: `<!-- not run: REASON -->`."""
+"""The documents' examples work: TOML is valid, Python runs, commands exist, and links have a target.
+
+A block that no test runs has a comment with the reason above it: `<!-- not run: REASON -->`.
+"""
 
 import contextlib
 import io
@@ -37,13 +39,13 @@ PACKAGES = {path for path in PLUGINS.glob("*.md") if path.name not in ("README.m
 BLOCK = re.compile(r"(<!-- not run: [^>]+ -->\n+)?^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 REPORT = ROOT / "docs" / "clients" / "librdkafka-restart.md"
-"""Its program shows a fault of a client: it hangs. tests/unit/testing/test_helpers.py runs it with what helps."""
+"""A program that shows an error of a client: it hangs. tests/unit/testing/test_helpers.py runs it with the remedy."""
 TESTS_AND_CLIENTS = {
     ROOT / "README.md",
     *(ROOT / "docs" / f"{name}.md" for name in ("simulation", "start", "testing")),
     REPORT,
 }
-"""Their tests are run by test_testing_page.py, their clients by tests/packaging/test_readme.py."""
+"""test_testing_page.py runs their tests, and tests/packaging/test_readme.py their clients."""
 COMMANDS = {
     "klamm": "test_commands_of_klamm_exist; tests/unit/cli runs them",
     "scripts/": "CI runs them",
@@ -74,11 +76,11 @@ COMMANDS = {
     "systemctl": "the same; tests/contract/test_service_manager.py does what systemd does",
     "podman": "needs an engine: tests/unit/packaging/test_container.py reads its files",
 }
-"""What runs the commands of the documents, or why nothing does, by their beginnings."""
+"""The tests that run commands of the documents, or the reasons why none does, by the beginning of the command."""
 
 
 def blocks(language):
-    """The fenced blocks of a language, with the names of their documents, and why they are not run."""
+    """Yield the fenced blocks of a language, with their document, and the reason if they are not run."""
     for document in DOCUMENTS:
         found = [one for one in BLOCK.findall(document.read_text(encoding="utf-8")) if one[1] == language]
         for number, (reason, _language, block) in enumerate(found, 1):
@@ -86,17 +88,17 @@ def blocks(language):
 
 
 def is_of_a_package(document):
-    """Return True if its plugin is not installed here."""
+    """Return True if the document's plugin is not installed here."""
     return document in PACKAGES or EXAMPLE_PLUGINS in document.parents
 
 
 def configurations():
-    """The files of servers, save those that name the plugins of the packages, and of the examples (packaging)."""
+    """Return the configurations of servers, except those that name plugins of packages and examples."""
     return [one for one in blocks("toml") if "[listeners." in one.values[1] and not is_of_a_package(one.values[0])]
 
 
 @pytest.mark.parametrize(("document", "block", "reason"), configurations())
-def test_configurations_are_right(document, block, reason, tmp_path):
+def test_configurations_are_valid(document, block, reason, tmp_path):
     file = tmp_path / f"{document.stem}.toml"
     file.write_text(block, encoding="utf-8")
     assert load_plan(file, PluginRegistry()).listeners
@@ -113,7 +115,7 @@ def test_json_can_be_read(document, block, reason):
 
 
 def programs():
-    """Python that no other test runs: neither a package's, nor tests of pytest, nor what needs a server of its own."""
+    """Return Python programs that no other test runs. Packages, tests of pytest and servers are tested elsewhere."""
     for one in blocks("python"):
         document, block, _reason = one.values
         if not is_of_a_package(document) and "def test_" not in block and "127.0.0.1:9092" not in block:
@@ -122,7 +124,7 @@ def programs():
 
 @pytest.mark.parametrize(("document", "block", "reason"), list(programs()))
 def test_programs_run(document, block, reason, tmp_path, monkeypatch, capsys):
-    # A hook's signature stands alone.
+    # The signature of a hook has no body.
     is_signature = block.rstrip().endswith(":")
     compile(block.rstrip() + "\n    ..." * is_signature, str(document), "exec")
     if not (reason or is_signature):
@@ -141,9 +143,9 @@ def test_every_program_is_run():
 
 
 @pytest.mark.parametrize(("document", "block", "reason"), list(blocks("sh")))
-def test_every_command_is_run_or_it_is_known_why_not(document, block, reason):
+def test_every_command_is_run_or_has_a_reason_why_not(document, block, reason):
     for line in block.replace("\\\n", " ").splitlines():
-        # A line that is indented goes on with the one before it.
+        # An indented line continues the one before it.
         if line and line[0] not in "# " and not is_of_a_package(document):
             assert line.startswith(tuple(COMMANDS)), line
 
@@ -172,12 +174,12 @@ each_document = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda one: s
 
 
 def prose(document):
-    """A document without its fenced blocks."""
+    """Return a document without its fenced blocks."""
     return re.sub(r"^```.*?^```", "", document.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
 
 
 def anchors(document):
-    """The anchors of the headings, as GitHub makes them."""
+    """Return the anchors of the headings, as GitHub makes them."""
     made = Counter()
     for heading in re.findall(r"^#+ (.*)$", prose(document), re.MULTILINE):
         shown = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).strip().lower()
@@ -187,7 +189,7 @@ def anchors(document):
 
 
 @each_document
-def test_links_lead_somewhere(document):
+def test_links_have_a_target(document):
     links = [link for link in re.findall(r"\]\(([^)]+)\)", prose(document)) if "://" not in link]
     for link in links:
         file, _, anchor = link.partition("#")
@@ -197,14 +199,14 @@ def test_links_lead_somewhere(document):
 
 
 @each_document
-def test_files_that_are_named_exist(document):
+def test_named_files_exist(document):
     folders = "core|plugins|spark|tests|docs|scripts|bench|examples|tools|unit|contract|faults|network|requests|runtime"
     for path in re.findall(rf"`((?:{folders})/[\w./-]+)`", prose(document)):
         assert any((below / path).exists() for below in (ROOT, ROOT / "core" / "klamm", ROOT / "tests")), path
 
 
 @each_document
-def test_benchmarks_that_are_named_exist(document):
+def test_named_benchmarks_exist(document):
     for module, rest in re.findall(r"python -m (bench\.\w+)([^`#\n]*)", document.read_text(encoding="utf-8")):
         file = ROOT / f"{module.replace('.', '/')}.py"
         assert file.exists(), module

@@ -1,4 +1,4 @@
-"""docs/durability.md promises what the crash states are checked for, line by line."""
+"""docs/durability.md promises exactly what the tests of crash states check, line by line."""
 
 import re
 from pathlib import Path
@@ -10,7 +10,7 @@ ROW = re.compile(r"^\| ([^|]+) \| (survives|are available again) \| ([^|]+) \|([
 OF_TWO_SETTINGS = ("committed offsets", "records that a share group has acknowledged, released or rejected")
 
 
-def test_the_table_has_what_is_checked_and_no_more():
+def test_the_table_equals_the_checked_promises():
     rows = ROW.findall(PAGE.read_text("utf-8"))
     lines = [f"{what}, {setting.strip()}" if what in OF_TWO_SETTINGS else what for what, _, _, setting in rows]
     assert lines == [*ROWS_OF_RECORDS, *ROWS_OF_SHARE_GROUPS, *ROWS_OF_COORDINATORS]

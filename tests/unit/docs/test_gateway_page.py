@@ -1,4 +1,4 @@
-"""docs/gateway.md explains each reason for which a connection to a node ends."""
+"""docs/gateway.md explains each reason for the end of a connection to a node."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ from klamm_gateway.upstream.connection import INTERNAL_ERROR
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def test_the_page_has_every_reason_and_no_other():
+def test_the_page_has_exactly_the_reasons_of_the_code():
     page = (ROOT / "docs" / "gateway.md").read_text(encoding="utf-8")
     table = re.search(r"^\| reason \| meaning \|\n(.*?)\n\n", page, re.MULTILINE | re.DOTALL)[1]
     rows = table.splitlines()[1:]

@@ -1,4 +1,4 @@
-"""The programs of the pages for other languages are pieces of the tests of examples/testing, which CI runs."""
+"""Programs on the pages for other languages are parts of the tests in examples/testing, which CI runs."""
 
 import re
 import textwrap
@@ -13,14 +13,14 @@ EXAMPLES = {
     "java": ROOT / "examples/testing/java/src/test/java/example/OrdersTest.java",
 }
 MOVED = [ROOT / "examples/testing/go-testcontainers/orders_test.go"]
-"""Examples in folders of their own."""
+"""Examples that have their own folders."""
 NOT_RUN = ("@DynamicPropertySource",)
-"""Beginnings of blocks that need what is not here: Spring."""
+"""Beginnings of blocks that require Spring, which is not installed here."""
 LINES = 10
 
 
 def flat(text):
-    """The lines without their indentation, and without empty ones."""
+    """Return the lines without indentation, and without empty lines."""
     return "\n".join(filter(None, (line.strip() for line in textwrap.dedent(text).splitlines())))
 
 

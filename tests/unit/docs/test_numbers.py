@@ -1,4 +1,4 @@
-"""Numbers that the documents say in words of their own are those of the code."""
+"""Numbers in the prose of the documents are those of the code."""
 
 import tomllib
 from pathlib import Path
@@ -51,6 +51,6 @@ FIRST_S, LONGEST_S = FIRST_DELAY_MS / 1000, LONGEST_DELAY_MS / 1000
         ("docs/metrics.md", f"A push of more than {MAX_FIELDS:,} fields"),
     ],
 )
-def test_a_document_says_what_the_code_has(document, said):
+def test_a_number_in_a_document_equals_the_codes(document, said):
     text = " ".join((ROOT / document).read_text(encoding="utf-8").split())
     assert said in text

@@ -1,4 +1,4 @@
-"""docs/operate.md shows what the commands print: columns of connections, and stages of `klamm explain`."""
+"""docs/operate.md shows the real output of commands: columns of connections, and stages of `klamm explain`."""
 
 import re
 from pathlib import Path
@@ -11,7 +11,7 @@ PAGE = (Path(__file__).resolve().parents[3] / "docs" / "operate.md").read_text(e
 
 
 def sample(command):
-    """Return the lines below the first command that begins so."""
+    """Return the lines below the first command with this beginning."""
     found = re.search(rf"^```console\n\$ {command}.*\n((?:(?!```).+\n)+)```", PAGE, re.MULTILINE)
     return found[1].splitlines()
 
@@ -27,7 +27,7 @@ def test_the_sample_of_connections_has_the_columns_of_the_command(capsys):
     header, *rows = capsys.readouterr().out.splitlines()
     shown, *shown_rows = sample("klamm connections")
     assert shown.split() == header.split()
-    # Columns are two spaces apart, and a row has one value for each that is not empty.
+    # Columns are two spaces apart. A row has a value for each column that is not empty.
     columns = len(re.split(r" {2,}", header.strip()))
     for row in (*rows, *shown_rows):
         assert re.match(r"[\d.]+:\d+-[\d.]+:\d+-\d+-\d+ ", row)

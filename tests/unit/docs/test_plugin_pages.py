@@ -1,4 +1,4 @@
-"""docs/plugins: the tutorial's package passes its tests, each kind has a page, and generated parts are current."""
+"""Tests of docs/plugins: the tutorial's package passes its tests, each kind has a page, generated parts are current."""
 
 import os
 import re
@@ -64,7 +64,7 @@ def test_every_kind_of_part_has_a_page(kind):
         assert f"`check_{kind}(" in written
 
 
-def test_every_suite_is_in_the_table():
+def test_every_conformance_suite_is_in_the_table():
     table = re.findall(r"^\| `(check_\w+)` \|", (PAGES / "testing.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert sorted(table) == sorted(name for name in klamm.testing.__all__ if name.startswith("check_"))
 

@@ -1,4 +1,4 @@
-"""docs/promises.md names tests and workloads that exist."""
+"""The tests and workloads that docs/promises.md names exist."""
 
 import ast
 import re
@@ -39,7 +39,7 @@ def test_a_promise_has_a_test(promise: str, test: str) -> None:
     assert name in {each for each in names if each.startswith("test_")}, promise
 
 
-def test_no_promise_stands_there_twice() -> None:
+def test_no_promise_occurs_twice() -> None:
     assert len({promise for promise, _test in rows()}) == len(rows()) > 80
 
 

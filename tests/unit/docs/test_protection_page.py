@@ -1,4 +1,4 @@
-"""docs/protection.md has the limits of requests that listeners have unless they set others."""
+"""docs/protection.md has the default limits of requests."""
 
 import re
 from pathlib import Path
@@ -22,7 +22,7 @@ def amount(text):
 
 
 def documented(limit):
-    """The limit of each API: `DEFAULT; LIMIT for API, API (and MORE) and API; …`."""
+    """Return the limit of each API from the text `DEFAULT; LIMIT for API, API (and MORE) and API; …`."""
     cell = re.search(rf"^\| `{limit}`: [^|]*\| ([^|]+) \|", PAGE, re.MULTILINE)[1]
     default, *parts = cell.split("; ")
     limits = dict.fromkeys((spec.name for spec in SPECS), amount(default))

@@ -1,4 +1,4 @@
-"""The recipes of docs/recipes.md are right: the commands of each run, in a folder of its own, with its TOML."""
+"""The recipes of docs/recipes.md work: the commands of each run in a new folder, with its TOML."""
 
 import contextlib
 import re
@@ -30,7 +30,7 @@ COMMANDS = [recipe for recipe in RECIPES if block(recipe, "sh")]
 
 
 def with_free_ports(file):
-    """Replace the ports that a file binds: others may have them here."""
+    """Replace the ports that a file binds, because other processes may use them."""
     if file.exists():
         text = file.read_text(encoding="utf-8")
         with contextlib.ExitStack() as taken:
@@ -51,7 +51,7 @@ def run(command, file, servers):
             code = main(command.split()[1:])
         except SystemExit as ended:
             code = ended.code
-        # What can be said only at the next start is no mistake.
+        # Problems that can only be found at the next start do not count here.
         assert not code, command
     elif not command.startswith(tuple(RUN_ELSEWHERE)):
         subprocess.run(["sh", "-c", command], check=True, cwd=file.parent)

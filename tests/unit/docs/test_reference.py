@@ -1,4 +1,4 @@
-"""The generated pages are what the code says, and every public name has a meaning there."""
+"""The generated pages agree with the code, and describe every public name."""
 
 import functools
 import importlib
@@ -45,7 +45,7 @@ def test_every_public_class_has_a_section():
 
 
 @pytest.mark.interpreted
-def test_every_member_has_a_meaning():
+def test_every_member_has_a_description():
     classes = public_classes()
     missing = {name: found for one, name in classes.items() if (found := public_members.undocumented(one, classes))}
     assert missing == {}, "write docstrings"
@@ -55,7 +55,7 @@ def test_the_page_of_messages_is_up_to_date():
     assert generate_names.MESSAGES.read_text(encoding="utf-8") == messages_page(), "run python tools/generate_names.py"
 
 
-def test_every_namespace_is_there():
+def test_every_namespace_is_on_the_page():
     assert list(documented_names()) == list(generate_names.NAMESPACES)
     modules = {one.name for one in pkgutil.iter_modules(klamm.wire.__path__)} - {"messages", "coordinator_records"}
     assert modules == set(generate_names.WIRE)
@@ -63,7 +63,7 @@ def test_every_namespace_is_there():
 
 @pytest.mark.interpreted
 @pytest.mark.parametrize("namespace", [*documented_names(), *(f"klamm.wire.{one}" for one in generate_names.WIRE)])
-def test_every_name_has_a_meaning(namespace):
+def test_every_name_has_a_description(namespace):
     section = re.search(rf"^## {re.escape(namespace)}$(.*?)(?=^## |\Z)", names_page(), re.M | re.S)[1]
     rows = dict(re.findall(r"^\| `(\w+)[^`]*` \| (.*) \|$", section, re.M))
     assert [name for name, meaning in rows.items() if not meaning.strip()] == [], "write a docstring"
@@ -71,7 +71,7 @@ def test_every_name_has_a_meaning(namespace):
         assert sorted(importlib.import_module(namespace).__all__) == sorted(rows)
 
 
-def test_every_message_is_there():
+def test_every_message_is_on_the_page():
     titles = re.findall(r"^## (\d+) (\w+)$", messages_page(), re.M)
     assert titles == [(str(spec.api_key), spec.name) for spec in SPECS]
 

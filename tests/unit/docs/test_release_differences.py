@@ -1,4 +1,4 @@
-"""`tools/kafka_diff`: which differences from a release it finds, and which the pages explain. Reads no jars."""
+"""Tests of `tools/kafka_diff` without jars: the differences that it finds, and those that the pages explain."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_differences_that_the_pages_name_are_explained(name: str, expected: bool
 
 
 def own_facts() -> Facts:
-    """A release that is as klamm is."""
+    """Return the facts of a release that equals klamm."""
     recorded = json.loads(RECORDED.read_text("utf-8"))
     facts = Facts(metrics=recorded["metrics"], rights=recorded["rights"])
     facts.apis = {spec_of(key).name: (key, *each) for key, each in RELEASES["4.4"].items()}
@@ -110,7 +110,7 @@ def test_validators_of_numbers_are_read(validator: str, expected: Bounds | None)
     assert of_validator(validator) == expected
 
 
-def test_configs_take_kafkas_numbers_except_zeros_that_stop_the_server() -> None:
+def test_configs_accept_kafkas_numbers_except_zeros_that_stop_the_server() -> None:
     validators = json.loads(RECORDED.read_text("utf-8"))["validators"]
     assert len({name for name in of_klamm() if of_validator(validators.get(name, "")) is not None}) > 100
     assert dict(unlike(validators)) == dict.fromkeys(
@@ -126,7 +126,7 @@ def test_configs_take_kafkas_numbers_except_zeros_that_stop_the_server() -> None
     )
 
 
-def test_additions_to_an_older_release_are_newer() -> None:
+def test_additions_to_an_older_release_are_found() -> None:
     facts = own_facts()
     key, oldest, latest = facts.apis["ApiVersions"]
     facts.apis["ApiVersions"] = key, oldest, latest - 1
@@ -136,7 +136,7 @@ def test_additions_to_an_older_release_are_newer() -> None:
 
 
 def test_the_strings_of_a_class_are_read() -> None:
-    """A constant pool with a long, which takes two places, a name of a method, and two strings."""
+    """The constant pool has a long, which takes two places, the name of a method, and two strings."""
     entries = [
         b"\x01\x00\x06method",
         b"\x05" + bytes(8),
@@ -149,7 +149,7 @@ def test_the_strings_of_a_class_are_read() -> None:
     assert list(constants(bytes(8) + pool + b"".join(entries))) == ["Bytes", "c"]
 
 
-def test_the_table_of_releases_says_what_has_changed_and_gives_all() -> None:
+def test_the_table_of_releases_shows_all_changes() -> None:
     text = render({"1": {0: (0, 3), 1: (0, 1), 9: (2, 2)}, "2": {0: (0, 3), 1: (1, 2), 7: (0, 0)}})
     assert text.count("0: (0, 3)") == 1, "the second release has it unchanged"
     module: dict[str, object] = {}

@@ -1,4 +1,4 @@
-"""Results of benchmarks are dated files that name machine and command; docs/performance.md is one page of them."""
+"""Results of benchmarks are dated files that name machine and command. docs/performance.md is one page about them."""
 
 import re
 from pathlib import Path
@@ -26,6 +26,6 @@ def test_the_page_has_five_results_and_their_commands():
     assert [one for of_row in modules for one in of_row if not (ROOT / f"{one.replace('.', '/')}.py").exists()] == []
 
 
-def test_the_page_is_one_page_and_says_what_is_slow():
+def test_the_page_is_short_and_names_what_is_slow():
     assert len(PAGE.splitlines()) <= 60, "what was measured goes to bench/results"
     assert PAGE.partition("## Weaknesses")[2].count("\n- **") >= 3

@@ -1,4 +1,4 @@
-"""Defaults that a page gives are those of the settings: `` `key` (5 s) ``, `` `key` is 100 MiB by default ``."""
+"""Defaults in the prose of a page are those of the settings: `` `key` (5 s) ``, `` `key` is 100 MiB by default ``."""
 
 import re
 
@@ -12,7 +12,7 @@ BY_DEFAULT = re.compile(rf"`(?P<key>[a-z][a-z0-9_.]*)` is {AMOUNT} by default")
 
 
 def stated(text):
-    """The keys and defaults in a text."""
+    """Return the keys and defaults in a text."""
     for pattern in (IN_BRACKETS, BY_DEFAULT):
         for one in pattern.finditer(" ".join(text.split())):
             yield one["key"], int(one["amount"].replace(",", "")) * UNITS[one["unit"]]
@@ -23,7 +23,7 @@ def test_defaults_are_read_from_prose():
     assert list(stated(text)) == [("a_ms", 1000), ("b", 1000), ("e", 1), ("c.bytes", 2048)]
 
 
-def test_defaults_that_a_page_gives_are_those_of_the_settings():
+def test_defaults_in_a_page_are_those_of_the_settings():
     defaults = {}
     for table in wrong_settings.tables():
         for key, spec in table.specs.items():

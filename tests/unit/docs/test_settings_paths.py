@@ -1,4 +1,4 @@
-"""Each table of docs/reference/settings.md stands where the page says, beside what names its part."""
+"""Each table of docs/reference/settings.md works at the page's place, beside the key that names its part."""
 
 import re
 
@@ -20,7 +20,7 @@ def headings():
 
 
 def problems_of(text, tmp_path):
-    """What is wrong with the places of tables; settings that are required are no matter here."""
+    """Return problems with the places of tables. Missing required settings do not count here."""
     file = tmp_path / "klamm.toml"
     file.write_text(text)
     try:
@@ -31,7 +31,7 @@ def problems_of(text, tmp_path):
 
 
 def named(kind_label, table):
-    """A file with a table as the page writes it, and with what names its part."""
+    """Return a file with a table as the page writes it, and with the key that names its part."""
     name = table.rpartition(".")[2]
     listener = ["[listeners.a]", 'bind = "127.0.0.1:0"']
     sasl, server = [], ["[server]"]

@@ -1,4 +1,4 @@
-"""Parts that single blocks of the documents show keep their contracts."""
+"""Parts in single blocks of the documents obey their contracts."""
 
 import re
 import runpy
@@ -21,9 +21,9 @@ SHOWN = {
 
 
 @pytest.mark.parametrize(("page", "contract"), sorted(SHOWN, key=str))
-def test_a_part_that_a_page_shows_keeps_its_contract(tmp_path, page, contract):
+def test_a_part_that_a_page_shows_obeys_its_contract(tmp_path, page, contract):
     blocks = re.findall(r"^```python\n(.*?)^```", (DOCS / page).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-    # What a page of plugins shows last is a package, with tests of its own.
+    # The last block of a page about plugins shows a package, which has its own tests.
     block = next(one for one in blocks if f"({contract.__name__}):" in one)
     (tmp_path / "shown.py").write_text(block, encoding="utf-8")
     made = [

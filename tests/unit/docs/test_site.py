@@ -1,4 +1,4 @@
-"""The site: every page of docs/ has its place, every link leads somewhere, nothing is loaded from elsewhere."""
+"""Tests of the site: every page is in the navigation, every link has a target, nothing is loaded from elsewhere."""
 
 import re
 from collections import defaultdict
@@ -15,7 +15,7 @@ NAV = tomli.loads((ROOT / "zensical.toml").read_text(encoding="utf-8"))["project
 PLACES = [place for section in NAV for places in section.values() for place in places]
 
 
-def test_every_page_stands_once_in_the_navigation():
+def test_every_page_is_once_in_the_navigation():
     assert sorted(PLACES) == sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
 
 
@@ -33,7 +33,7 @@ def test_the_sections_have_their_order():
 
 
 class Page(HTMLParser):
-    """A page's links, its anchors, and what a browser loads with it."""
+    """The links of a page, its anchors, and the files that a browser loads with it."""
 
     def __init__(self, path):
         super().__init__()
@@ -73,7 +73,7 @@ def pages(site):
 def lost_links(pages):
     lost = defaultdict(list)
     for path, page in pages.items():
-        # The page of what was not found may be shown at any address.
+        # The page for missing pages may be shown at any address.
         for link in page.links if path.name != "404.html" else ():
             parts = urlsplit(link)
             if not (parts.scheme or parts.netloc):
@@ -93,7 +93,7 @@ def test_nothing_is_loaded_from_elsewhere(site, pages):
         for source in page.loaded:
             assert not urlsplit(source).netloc, (path, source)
             assert source.startswith("data:") or path.name == "404.html" or (path.parent / source).is_file(), source
-        # Zensical's script loads another one for a diagram of Mermaid.
+        # Zensical's script loads another one for diagrams of Mermaid.
         assert "mermaid" not in page.classes, path
     for style in site.rglob("*.css"):
         assert not re.search(r"url\(['\"]?(?:https?:)?//", style.read_text(encoding="utf-8")), style
@@ -125,7 +125,7 @@ def test_boxes_drawn_as_text_become_pictures(site):
     assert page.count('<svg class="drawing"') >= 2
     assert "┌" not in page
     assert "┌" in (site / "design.md").read_text(encoding="utf-8")
-    # A box of one character around a word, and an arrow to it.
+    # A box around one character, and an arrow to it.
     drawing = svg("  ┌──┐\n─►│ a│\n  └──┘")
     assert drawing.count("<path") == 4 * 2 + 2 * 2 * 2 + 2 * 2 + 2 + 1
     assert drawing.count("<polygon") == 1
@@ -138,7 +138,7 @@ def test_blocks_of_several_languages_become_tabs(site):
     assert "tabbed" not in (site / "start.md").read_text(encoding="utf-8")
 
 
-def test_links_named_by_a_file_show_its_title(site):
+def test_links_with_the_name_of_a_file_show_the_title_of_the_page(site):
     page = (site / "migrate-testcontainers.html").read_text(encoding="utf-8")
     assert '<a href="testing/java.html#spring-boot">Tests on the JVM</a>' in page
     for place in PLACES:

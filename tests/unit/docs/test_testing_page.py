@@ -1,4 +1,4 @@
-"""The programs of docs/testing.md, and the tests that it and the pages beside it show, run."""
+"""Runs the programs of docs/testing.md, and the tests that it and the pages beside it show."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""What docs/troubleshooting.md quotes is said by the code."""
+"""The code contains the texts that docs/troubleshooting.md quotes."""
 
 import ast
 import re
@@ -13,11 +13,11 @@ PAGE = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
 SYMPTOMS = re.findall(r"^\| (.+?) \| .+ \|$", PAGE, re.MULTILINE)
 QUOTED = sorted({quote for cell in SYMPTOMS for quote in re.findall(r"`(?![-\d.]+`)([^`]+)`", cell)})
 OF_CLIENTS = {"auto.offset.reset", "latest", "throttle-time", "127.0.0.1"}
-"""What clients say."""
+"""Texts of clients."""
 
 
 def spoken():
-    """The strings of the code, in which `%s` and fields of f-strings are `…`."""
+    """Return the strings of the code. `…` replaces `%s` and the fields of f-strings."""
     for folder in ("core", "plugins", "spark"):
         for path in (ROOT / folder).rglob("*.py"):
             if "messages" not in path.parts:
@@ -30,7 +30,7 @@ SPOKEN = "\n".join(spoken())
 
 
 @pytest.mark.parametrize("quote", QUOTED)
-def test_a_symptom_is_a_text_of_the_code(quote):
+def test_a_symptom_is_a_text_in_the_code(quote):
     if quote not in OF_CLIENTS:
         assert quote.removesuffix("…").strip() in SPOKEN
 

@@ -1,10 +1,10 @@
-"""For each alert: series of a server with which it fires, and of one with which it does not."""
+"""For each alert, the metrics of a server with which the alert fires, and of one with which it does not."""
 
 from typing import Final, NamedTuple
 
 
 class Case(NamedTuple):
-    """Series as promtool writes them, by name: with which the alert fires, and with which it does not."""
+    """Series by name, in promtool's form: those with which the alert fires, and those with which it does not."""
 
     fires: dict[str, str]
     is_quiet: dict[str, str]
@@ -16,7 +16,7 @@ STANDS: Final = "7x120"
 
 
 def grows(series: str) -> Case:
-    """Return the case of an alert about a counter that should stand still."""
+    """Return the case of an alert about a counter that should stay constant."""
     return Case({series: GROWS}, {series: STANDS})
 
 

@@ -1,4 +1,4 @@
-"""Everything that klamm and the plugins it comes with register, found by starting a server that uses them."""
+"""All metrics that klamm and its plugins register. A server that uses everything finds them."""
 
 import tempfile
 from functools import cache
@@ -40,7 +40,7 @@ QUOTAS = ("producer_byte_rate", "consumer_byte_rate", "request_percentage", "con
 
 
 class Moody(ConnectionGate):
-    """Holds the first connections off, each in another way."""
+    """A gate that treats each of the first connections in another way."""
 
     def open(self, listener):
         self.answers = [Refuse("moody"), Delay(1, "moody"), Delay(1, "moody", pause_acceptor=True)]
@@ -59,12 +59,12 @@ class MoodyPlugin:
 
 
 def field(number, data):
-    """A field of a message of protobuf."""
+    """Return a field of a protobuf message."""
     return bytes([number << 3 | 2, len(data)]) + data
 
 
 def use(client):
-    """Requests that touch everything that is counted by what it is about."""
+    """Send requests that affect every metric with a label for its subject."""
     client.call(ApiVersionsRequest("tests", "1.0"), 3)
     everybody = [RequestEntityData("client-id", None)]
     quotas = [OpData(key, 1e9) for key in QUOTAS]
@@ -84,7 +84,7 @@ def use(client):
 
 
 def join_share_group(client, topic_id):
-    """A member of a share group that has fetched from a partition."""
+    """Join a share group and fetch from a partition."""
     member = "AAAAAAAAAAAAAAAAAAAAAQ"
     joined = client.call(ShareGroupHeartbeatRequest("g", member, 0, None, ["t"]), 1)
     assert joined.error_code == 0
@@ -95,7 +95,7 @@ def join_share_group(client, topic_id):
 
 @cache
 def families():
-    """All families of a server that has been used in every way that is counted."""
+    """Return all families of a server on which every counted thing has happened."""
     with EmbeddedServer(SETTINGS, plugins=[MoodyPlugin()], schema_registry=True) as server:
         for _ in range(2):
             with RawClient(server.address()) as client:
@@ -120,7 +120,7 @@ def families():
 
 @cache
 def secure_families():
-    """The families of TLS, SASL, the audit and traces, each of which has a page of its own."""
+    """Return the families of TLS, SASL, the audit and traces, which have their own pages."""
     with tempfile.TemporaryDirectory() as folder:
         settings = [
             'observers=["audit", "otlp_traces"]',
@@ -134,15 +134,15 @@ def secure_families():
 
 
 def registered():
-    """Kinds by MBean."""
+    """Return the kind of each MBean."""
     return {family.name: family.kind for family in families()}
 
 
 def labels():
-    """By MBean, the kinds of samples there are: the sets of their labels."""
+    """Return the sets of labels of each MBean's samples."""
     return {family.name: {frozenset(sample.labels) for sample in family.samples} for family in families()}
 
 
 def exposed_names():
-    """Kinds by the name that Prometheus has, also of TLS, SASL and the audit."""
+    """Return the kind of each name in Prometheus, including TLS, SASL and the audit."""
     return {exposed_name(one.name, one.kind): one.kind for one in (*families(), *secure_families())}

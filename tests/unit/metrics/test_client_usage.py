@@ -1,4 +1,4 @@
-"""The use of closed connections, by client, with a fixed number of counters."""
+"""Tests of the use of closed connections by client, which a fixed number of counters records."""
 
 import random
 
@@ -19,11 +19,11 @@ def test_few_clients_are_counted_exactly():
     assert usage.read() == [(client(number), 3 * number, 30) for number in range(COUNTERS)]
 
 
-def test_of_many_clients_those_with_more_than_a_share_are_there_with_a_bounded_error():
+def test_of_many_clients_those_with_a_large_share_are_counted_with_a_limited_error():
     chance = random.Random(7)
     usage, true_ns = ClosedConnectionUsage(COUNTERS), {}
     for _ in range(20_000):
-        # Three clients use half of the time, 5,000 others the rest.
+        # Three clients use half of the time, and 5,000 others the rest.
         one = client(chance.randrange(3) if chance.random() < 0.5 else chance.randrange(3, 5_000))
         used_ns = chance.randrange(1, 2_000)
         true_ns[one] = true_ns.get(one, 0) + used_ns + used_ns // 2

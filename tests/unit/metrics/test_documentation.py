@@ -1,4 +1,4 @@
-"""docs/metrics.md names every metric with its labels, and none that is not there."""
+"""docs/metrics.md names exactly the existing metrics with their labels."""
 
 import re
 from pathlib import Path
@@ -15,12 +15,12 @@ def rows():
 
 
 def documented_labels(cell):
-    """`— for all; topic` is of two kinds of samples, one of them without labels."""
+    """Return the sets of labels. `— for all; topic` stands for two kinds of samples, one of them without labels."""
     kinds = (re.sub("— for all", "", kind) for kind in cell.split(";"))
     return {frozenset(label.strip() for label in kind.split(",") if label.strip()) for kind in kinds}
 
 
-def test_the_table_has_every_metric_and_no_other():
+def test_the_table_has_exactly_the_existing_metrics():
     documented = {name: (exposed, kind) for name, exposed, kind, _ in rows()}
     assert documented == {name: (exposed_name(name, kind), kind) for name, kind in registered().items()}
 

@@ -1,4 +1,4 @@
-"""Error codes in responses: every field that has one, for every API."""
+"""Tests of counts of error codes in responses: every field with one, for every API."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from klamm.wire.messages import api_versions, fetch, heartbeat, metadata, produc
 from klamm.wire.response_errors import first_error
 
 
-def test_code_of_the_response_itself_is_counted():
+def test_the_code_of_the_response_itself_is_counted():
     count = error_counter(heartbeat.HeartbeatResponse)
     assert has_only_own_code(heartbeat.HeartbeatResponse)
     assert count(heartbeat.HeartbeatResponse(error_code=25)) == {25: 1}
@@ -33,7 +33,7 @@ def test_a_response_without_topics_has_no_errors():
 
 
 @pytest.mark.parametrize("api_key", list(ApiKey), ids=lambda key: key.name)
-def test_every_api_has_a_counter_that_finds_what_others_find(api_key):
+def test_the_fast_counter_of_every_api_agrees_with_the_general_one(api_key):
     module = load(int(api_key))
     response_class = vars(module)[f"{spec_of(int(api_key)).name}Response"]
     response = response_class()

@@ -1,4 +1,4 @@
-"""No text of a client begins a line of the log, wherever it stands: in a message, an exception or a stack."""
+"""No text of a client can start a line of the log: in a message, an exception or a stack."""
 
 import io
 import logging
@@ -14,17 +14,17 @@ FORGED = "g\n2026-01-01 00:00:00,000 WARNING klamm.authorizer principal=User:mal
 
 
 @pytest.mark.parametrize("length", [0, 1, 255, 256])
-def test_short_texts_stay_whole(length):
+def test_short_texts_are_not_cut(length):
     assert clipped("é" * length) == "é" * length
 
 
-def test_long_texts_are_cut_and_say_how_long_they_are():
+def test_long_texts_are_cut_and_show_their_length():
     assert clipped("é" * 257) == "é" * 256 + "… (257 characters)"
     assert clipped("abcdef", 3) == "abc… (6 characters)"
 
 
 def written(log_it):
-    """What `log_it(logger)` writes through the formatter."""
+    """Return the text that `log_it(logger)` writes through the formatter."""
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
     handler.setFormatter(EscapingFormatter("%(levelname)s %(name)s %(message)s"))
@@ -46,7 +46,7 @@ def written(log_it):
         ("\x00\x7f\x85", "\\x00\\x7f\\x85"),
     ],
 )
-def test_control_characters_are_escaped_and_all_else_stays(text, escaped):
+def test_only_control_characters_are_escaped(text, escaped):
     assert escape_control_characters(text) == escaped
 
 
@@ -58,7 +58,7 @@ def test_a_record_is_one_printable_line(text):
     assert line.startswith("WARNING klamm.test ")
 
 
-def test_a_traceback_keeps_its_lines_and_none_begins_at_the_margin():
+def test_the_lines_of_a_traceback_are_kept_and_indented():
     def log_it(log):
         try:
             raise ValueError(FORGED)

@@ -1,4 +1,4 @@
-"""From MBeans to Prometheus: names, patterns, labels, both formats; the files that come with klamm; klamm top."""
+"""Tests of MBeans in Prometheus: names, patterns, labels, both formats, dashboard and alerts, and `klamm top`."""
 
 import io
 import json
@@ -48,7 +48,7 @@ from tests.unit.metrics.all_metrics import exposed_names, registered, secure_fam
         ("klamm:type=Client,name=ReceivedBytes", "counter", "klamm_client_receivedbytes_total"),
     ],
 )
-def test_names(mbean, kind, name):
+def test_mbeans_get_names_for_prometheus(mbean, kind, name):
     assert exposed_name(mbean, kind) == name
 
 
@@ -57,7 +57,7 @@ def test_a_name_that_is_not_an_mbean_is_refused():
         exposed_name("requests", "counter")
 
 
-def test_every_name_is_one_for_prometheus_and_stands_for_one_mbean():
+def test_every_name_is_valid_in_prometheus_and_unique():
     families = registered()
     names = [exposed_name(name, kind) for name, kind in families.items()]
     assert all(re.fullmatch(r"[a-z_][a-z0-9_]*", name) for name in names)
@@ -65,7 +65,7 @@ def test_every_name_is_one_for_prometheus_and_stands_for_one_mbean():
 
 
 def bad_families():
-    """Registered families that Prometheus cannot have, however they came to be."""
+    """Return registered families that Prometheus cannot have."""
     registry = MetricsRegistry()
     read = lambda value, labels=None: lambda: [(labels or {}, value)]  # noqa: E731
     registry.register("klamm:type=Bad,name=NotANumber", "gauge", "Bad.", read("x"))
@@ -80,7 +80,7 @@ def bad_families():
 
 
 @pytest.mark.parametrize("generate", [generate_latest, generate_openmetrics])
-def test_a_bad_family_hides_no_other(generate, caplog):
+def test_an_invalid_family_does_not_hide_others(generate, caplog):
     registry = bad_families()
     registry.counter("klamm:type=Alone,name=EventsPerSec", "Events.").add(3)
     registry.gauge("zebra:type=Last,name=Level", "A level.", lambda: 0.5)
@@ -166,7 +166,7 @@ def test_wrong_settings_are_reported(tmp_path, line, complaint):
 NAME = re.compile(r"\b((?:kafka|klamm|process)_[a-z0-9_]+)")
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 OF_FILES = {f"klamm:type=sasl,name={name}-failures-total" for name in ("jwks", "credential-file")}
-"""Metrics of files of users and of token keys, which no server has here: tests/unit/sasl reads them."""
+"""Metrics of files of users and token keys, which no server here uses. tests/unit/sasl tests them."""
 PROCESS = {"process_resident_memory_bytes", "process_open_fds", "process_max_fds", "process_cpu_seconds_total"}
 
 
@@ -258,7 +258,7 @@ def test_rates_are_of_growth_and_a_counter_that_fell_was_reset():
     assert seen.means("kafka_network_requestmetrics_totaltimems", "request") == {"Produce": 5.0}
 
 
-def test_without_an_earlier_look_there_are_no_rates():
+def test_without_an_earlier_sample_there_are_no_rates():
     seen = Difference(Snapshot.parse(NOW, 12.0), None)
     assert seen.rates("kafka_network_requestmetrics_requests_total", "request") == {}
     assert seen.means("kafka_network_requestmetrics_totaltimems", "request")["Produce"] == pytest.approx(1050 / 110)
@@ -288,7 +288,7 @@ def test_top_shows_a_server():
         ("http://a:1", "http://a:1/metrics"),
     ],
 )
-def test_an_address_is_enough(given, url):
+def test_top_needs_only_an_address(given, url):
     assert find(given).metrics_url == url
 
 

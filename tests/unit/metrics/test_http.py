@@ -1,4 +1,4 @@
-"""The HTTP server of the exporter: deadlines, bounds, and who has to go when there are too many."""
+"""Tests of the exporter's HTTP server: deadlines, limits, and which connections end if there are too many."""
 
 import contextlib
 import socket
@@ -37,7 +37,7 @@ def connect(server, sent=b"", host="127.0.0.1"):
 
 
 def answer(sock):
-    """All that comes until the end; None if the connection is closed or reset without an answer."""
+    """Return all bytes until the end; None if the connection is closed or reset without an answer."""
     received = b""
     try:
         while data := sock.recv(4096):
@@ -57,20 +57,20 @@ def count(server):
     return len(server._open)
 
 
-def test_page_is_served_and_others_are_not_found(server):
+def test_the_page_is_served_and_others_are_not_found(server):
     head, _, body = get(server).partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.0 200")
     assert body == b"x/y"
     assert get(server, "/other").startswith(b"HTTP/1.0 404")
 
 
-def test_a_page_that_cannot_be_made_is_an_answer(server):
+def test_a_page_that_raises_gets_an_error_response(server):
     assert get(server, "/bad").startswith(b"HTTP/1.0 500")
     assert get(server).startswith(b"HTTP/1.0 200")
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET /ok HTTP/1.1\r\nA: b\r\n"])
-def test_connections_that_are_not_done_in_time_are_closed(server, clock, sent):
+def test_connections_are_closed_at_their_deadline(server, clock, sent):
     slow = [connect(server, sent) for _ in range(5)]
     wait_until(lambda: count(server) == 5)
     clock.advance_ms(DEADLINE_MS - 1)
@@ -83,18 +83,18 @@ def test_connections_that_are_not_done_in_time_are_closed(server, clock, sent):
     assert answer(late) is not None
 
 
-def test_bytes_now_and_then_do_not_move_the_deadline(server, clock):
+def test_slowly_sent_bytes_do_not_extend_the_deadline(server, clock):
     slow = connect(server, b"GET /ok HTTP/1.1\r\n")
     wait_until(lambda: count(server) == 1)
     for _ in range(10):
-        # The last ones may find it closed.
+        # The last bytes may be sent to a closed connection.
         with contextlib.suppress(ConnectionError):
             slow.sendall(b"A: b\r\n")
         clock.advance_ms(DEADLINE_MS // 10)
     assert answer(slow) is None
 
 
-def test_the_newest_is_answered_however_many_wait(server):
+def test_the_newest_request_is_answered_however_many_wait(server):
     slow = [connect(server, b"GET ") for _ in range(5 * CONNECTIONS)]
     assert get(server).startswith(b"HTTP/1.0 200")
     assert count(server) <= CONNECTIONS
@@ -119,12 +119,12 @@ def test_a_request_that_is_too_large_is_not_read(server):
     assert get(server).startswith(b"HTTP/1.0 200")
 
 
-def test_one_answer_for_each_connection(server):
+def test_a_connection_gets_one_answer(server):
     sock = connect(server, b"GET /ok HTTP/1.1\r\nConnection: keep-alive\r\n\r\n" * 2)
     assert answer(sock).count(b"HTTP/1.0 200") == 1
 
 
-def test_nothing_is_left_when_it_is_closed(clock):
+def test_closing_the_server_closes_all_connections(clock):
     before = threading.active_count()
     server = PageServer(("127.0.0.1", 0), {}, clock)
     server.start()
@@ -133,7 +133,7 @@ def test_nothing_is_left_when_it_is_closed(clock):
     wait_until(lambda: threading.active_count() == before)
 
 
-def test_an_address_that_is_taken_is_named(clock):
+def test_a_taken_address_is_named(clock):
     server = PageServer(("127.0.0.1", 0), {}, clock)
     try:
         port = server.address[1]

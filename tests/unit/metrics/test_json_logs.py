@@ -1,4 +1,4 @@
-"""Log lines for machines: one object a line, whatever a client sends; fields are those that the code names."""
+"""Tests of log lines in JSON: one object a line, whatever a client sends, with fields that only the code names."""
 
 import contextlib
 import json
@@ -48,17 +48,17 @@ def test_fields_of_a_channel_are_fields_of_the_record():
     assert (line["listener"], line["principal"]) == ("a", "User:b listener=c")
 
 
-def test_no_field_takes_the_place_of_what_every_record_has():
+def test_no_field_replaces_one_that_every_record_has():
     line = line_of("level=%s message=%s", "INFO", "forged")
     assert (line["level"], line["message"]) == ("WARNING", "level=INFO message=forged")
 
 
-def test_numbers_that_json_does_not_have_are_texts():
+def test_numbers_outside_json_are_written_as_texts():
     assert line_of("turn=%s", float("nan"))["turn"] == "nan"
 
 
 @given(st.text(), st.text())
-def test_every_record_is_one_line_and_no_text_of_a_client_makes_up_a_field(client_id, text):
+def test_every_record_is_one_line_and_clients_cannot_add_fields(client_id, text):
     written = JsonFormatter().format(record_of("client_id=%s: %s", client_id, f'","level":"x" listener=a {text}'))
     assert written.isascii()
     assert written.isprintable()
@@ -83,9 +83,9 @@ def test_a_worker_is_a_field():
 
 @contextlib.contextmanager
 def logging_to(path, log_format):
-    """The root logger after `start_logging`; what it had comes back."""
+    """Return the root logger after `start_logging`. Its earlier state returns at the end."""
     logger = logging.getLogger()
-    # pytest's own handlers are there while a test runs.
+    # pytest's own handlers are installed while a test runs.
     before, level = logger.handlers[:], logger.level
     logger.handlers[:] = []
     try:
@@ -110,7 +110,7 @@ def test_a_log_file_may_be_moved_away(tmp_path, capsys):
     assert capsys.readouterr().err == ""
 
 
-def test_what_the_file_refuses_goes_to_standard_error(tmp_path, capsys):
+def test_lines_that_cannot_be_written_to_the_file_go_to_standard_error(tmp_path, capsys):
     folder = tmp_path / "logs"
     folder.mkdir()
     with logging_to(folder / "klamm.log", "text") as log:

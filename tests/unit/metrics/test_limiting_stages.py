@@ -1,4 +1,4 @@
-"""What limits a server, from two samples: one rule at a time, and their order."""
+"""Tests of the rules that find the limits of a server in two samples: each rule, and their order."""
 
 import pytest
 
@@ -38,7 +38,7 @@ CLIENT = "client app of User:a at 10.0.0.1"
 
 
 def found(now, before="", rows=(), unanswered=(), listeners=()):
-    """The findings of two samples, ten seconds apart."""
+    """Return the findings of two samples, ten seconds apart."""
     seen = Difference(Snapshot.parse(f"{now}\n", 20.0), Snapshot.parse(f"{before}\n", 10.0))
     looked = {"connections": [{**ROW, **row} for row in rows], "unanswered": list(unanswered)}
     return findings(seen, {**looked, "listeners": [{**LISTENER, **one} for one in listeners]})
@@ -52,7 +52,7 @@ def test_an_idle_server_has_no_findings():
     assert found("klamm_requestchannel_queuecapacity 500", rows=[{}]) == []
 
 
-def test_a_full_queue_comes_before_the_handlers_that_fill_it():
+def test_a_full_queue_precedes_the_handlers_that_cause_it():
     now = (
         "klamm_requestchannel_queuecapacity 4\nkafka_network_requestchannel_requestqueuesize 4\n"
         "klamm_requestchannel_oldestrequestagems 1200\n"
@@ -177,7 +177,7 @@ def test_a_processor_that_does_not_answer_is_the_worst():
 
 
 @pytest.mark.parametrize(("computing", "stage"), [(9, "handler"), (1, "disk")])
-def test_a_slow_append_is_the_disks_unless_it_computes(computing, stage):
+def test_a_slow_append_is_attributed_to_the_disk_unless_it_computes(computing, stage):
     now = (
         f"klamm_processor_busyseconds_total{PROCESSOR} 10\nprocess_cpu_seconds_total {computing}\n"
         'kafka_network_requestmetrics_localtimems_sum{request="Produce"} 9000\n'
@@ -188,7 +188,7 @@ def test_a_slow_append_is_the_disks_unless_it_computes(computing, stage):
     assert "90.0 ms a request" in first.text
 
 
-def test_threads_that_wait_for_the_interpreter():
+def test_threads_that_wait_for_the_interpreter_are_named():
     now = (
         f"klamm_processor_busyseconds_total{PROCESSOR} 10\nprocess_cpu_seconds_total 10\n"
         "klamm_requesthandlerpool_size 8\nklamm_requesthandlerpool_busyseconds_total 20"
@@ -196,7 +196,7 @@ def test_threads_that_wait_for_the_interpreter():
     assert stages(now)[0] == "interpreter"
 
 
-def test_other_rules():
+def test_each_other_rule_finds_its_stage():
     gauge = 'listener="default"'
     assert stages(f"klamm_acceptor_blockedseconds_total{{{gauge}}} 5") == ["accept"]
     assert stages(f"klamm_acceptor_acceptqueuesize{{{gauge}}} 9\nklamm_acceptor_acceptqueuelimit{{{gauge}}} 10") == [

@@ -1,4 +1,4 @@
-"""Log lines that clients can cause: the first in full, then a number; slow requests with where the time went."""
+"""Tests of log lines that clients can cause: the first in full, then a count; and slow requests with their stages."""
 
 import logging
 
@@ -31,7 +31,7 @@ class Later:
             callback()
 
 
-def test_the_first_is_logged_with_its_traceback_and_the_rest_as_a_number(caplog):
+def test_the_first_error_is_logged_with_its_traceback_and_the_others_as_a_count(caplog):
     later = Later()
     limited = RateLimitedLog(log, later)
     for number in range(5):
@@ -45,7 +45,7 @@ def test_the_first_is_logged_with_its_traceback_and_the_rest_as_a_number(caplog)
     ]
 
 
-def test_after_the_interval_the_next_is_logged_again(caplog):
+def test_after_the_interval_the_next_error_is_logged_again(caplog):
     later = Later()
     limited = RateLimitedLog(log, later)
     limited.log("a", logging.ERROR, "one")
@@ -54,7 +54,7 @@ def test_after_the_interval_the_next_is_logged_again(caplog):
     assert [record.getMessage() for record in caplog.records] == ["one", "two"]
 
 
-def test_keys_without_number_take_no_memory_without_end(caplog):
+def test_the_memory_for_keys_is_limited(caplog):
     later = Later()
     limited = RateLimitedLog(log, later)
     for number in range(3000):
@@ -100,19 +100,19 @@ def test_a_request_below_its_threshold_is_not_logged(caplog):
     assert not caplog.records
 
 
-def test_the_default_is_for_all_that_have_no_threshold_of_their_own(caplog):
+def test_the_default_applies_to_apis_without_their_own_threshold(caplog):
     slow = SlowLog("public", {"Fetch": 1000, "default": 5}, Later())
     slow.note(slow_request(), times(6))
     assert len(caplog.records) == 1
     assert slow.watches(int(ApiKey.METADATA))
 
 
-def test_without_a_default_only_named_apis_are_watched():
+def test_without_a_default_only_named_apis_are_logged():
     slow = SlowLog("public", {"Fetch": 1000}, Later())
     assert [key for key in ApiKey if slow.watches(int(key))] == [ApiKey.FETCH]
 
 
-def test_lines_are_limited(caplog):
+def test_the_number_of_lines_is_limited(caplog):
     later = Later()
     slow = SlowLog("public", {"Produce": 1}, later)
     for _ in range(LINES_A_MINUTE + 5):
@@ -122,13 +122,13 @@ def test_lines_are_limited(caplog):
     assert caplog.records[-1].getMessage().startswith("5 more in 60 s")
 
 
-def test_thresholds_name_apis():
+def test_thresholds_are_given_by_api():
     assert check_slow_log({"Produce": 1, "default": 0}) is None
     assert '"Prodce" is not an API' in check_slow_log({"Prodce": 1})
     assert "must not be negative" in check_slow_log({"Fetch": -1})
 
 
-def test_a_wrong_threshold_is_reported_with_its_line(tmp_path):
+def test_an_invalid_threshold_is_reported_with_its_line(tmp_path):
     from klamm.config.planner import load_plan
     from klamm.config.plugin_registry import PluginRegistry
 

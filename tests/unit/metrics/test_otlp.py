@@ -1,4 +1,4 @@
-"""Traces and metrics for a collector of OpenTelemetry, read back by its own messages."""
+"""Tests of traces and metrics for an OpenTelemetry collector, read back with its own messages."""
 
 from types import SimpleNamespace
 
@@ -62,7 +62,7 @@ def test_a_request_is_a_span_with_its_stages(collector):
     assert span.status.code == 0
 
 
-def test_an_error_is_that_of_the_span(collector):
+def test_the_span_has_the_error_of_the_response(collector):
     with EmbeddedServer(traced(collector)) as server, RawClient(server.address()) as client:
         client.call(metadata.MetadataRequest([metadata.MetadataRequestTopic(name="?")]), 8)
     (span,) = [each for each in collector.spans() if each.name == "Metadata"]
@@ -97,7 +97,7 @@ def test_records_without_a_usable_parent_give_no_link(collector, records, caplog
     assert "otlp_traces" not in caplog.text
 
 
-def test_links_are_limited_and_each_is_there_once(collector):
+def test_links_are_limited_and_unique(collector):
     parents = [f"00-{number:032x}-{number:016x}-01".encode() for number in range(1, 21)]
     with EmbeddedServer(traced(collector)) as server, RawClient(server.address()) as client:
         server.create_topic("t")
@@ -121,7 +121,7 @@ def test_only_the_first_small_batch_is_read(collector):
     assert list(span.links) == []
 
 
-def test_names_are_clipped_and_of_many_topics_none_is_named(collector):
+def test_names_are_cut_and_a_span_with_many_topics_names_none(collector):
     with EmbeddedServer(traced(collector)) as server, RawClient(server.address(), client_id="c" * 30_000) as client:
         for names in (["t" * 30_000], ["a", "b"]):
             client.call(metadata.MetadataRequest([metadata.MetadataRequestTopic(name=name) for name in names]), 8)
@@ -136,7 +136,7 @@ def test_an_error_that_klamm_does_not_know_is_its_number():
     assert otlp_traces._error_of(event) == "999"
 
 
-def test_what_the_collector_refuses_is_counted(collector):
+def test_spans_that_the_collector_refuses_are_counted(collector):
     collector.status = 400
     with EmbeddedServer(traced(collector, interval_ms=10)) as server, RawClient(server.address()) as client:
         client.call(metadata.MetadataRequest(None), 8)
@@ -161,7 +161,7 @@ def test_a_ratio_of_0_traces_nothing(collector):
     assert collector.bodies == []
 
 
-def test_what_exceeds_the_queue_is_dropped_and_counted(collector):
+def test_spans_beyond_the_queue_are_dropped_and_counted(collector):
     with EmbeddedServer(traced(collector, max_queued=2)) as server, RawClient(server.address()) as client:
         for _ in range(10):
             client.call(metadata.MetadataRequest(None), 8)
@@ -170,7 +170,7 @@ def test_what_exceeds_the_queue_is_dropped_and_counted(collector):
     assert len([each for each in collector.spans() if not each.parent_span_id]) == 2
 
 
-def test_a_collector_that_hangs_does_not_hold_up_requests_or_the_end(collector):
+def test_a_collector_that_hangs_does_not_delay_requests_or_the_stop(collector):
     collector.go_on.clear()
     with EmbeddedServer(traced(collector, interval_ms=10)) as server, RawClient(server.address()) as client:
         for _ in range(10):
@@ -198,7 +198,7 @@ def test_metrics_have_the_names_of_prometheus(collector):
 
 
 @pytest.mark.parametrize("value", [None, "text"])
-def test_a_metric_without_a_number_is_left_out_alone(collector, value, caplog):
+def test_only_a_metric_without_a_number_is_left_out(collector, value, caplog):
     settings = ['server.extensions=["otlp_metrics"]', f"otlp_metrics.endpoint={collector.url}/v1/metrics"]
     with EmbeddedServer(settings) as server:
         server.server.services.metrics.gauge("klamm:type=Test,name=Odd", "A number.", lambda: value)
@@ -208,7 +208,7 @@ def test_a_metric_without_a_number_is_left_out_alone(collector, value, caplog):
     assert "klamm:type=Test,name=Odd is left out" in caplog.text
 
 
-def test_metrics_can_be_chosen(collector):
+def test_metrics_can_be_selected(collector):
     settings = ['server.extensions=["otlp_metrics"]', f"otlp_metrics.endpoint={collector.url}/v1/metrics"]
     with EmbeddedServer([*settings, 'otlp_metrics.include=["kafka_*"]', 'otlp_metrics.exclude=["kafka_log*"]']):
         pass

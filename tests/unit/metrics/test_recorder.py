@@ -1,4 +1,4 @@
-"""Which requests are timed, what a sample weighs, and what becomes of counts when processors come and go."""
+"""Tests of the recorder of requests: which are timed, the weight of samples, and counts of removed processors."""
 
 import pytest
 from hypothesis import given
@@ -24,7 +24,7 @@ def new_recorder(always_timed=lambda api_key: False):
 
 
 def answered(recorder, version=12, errors=None):
-    """A request that was counted and answered."""
+    """Return a request that was counted and answered."""
     api = recorder.apis[METADATA]
     inline(api.by_version[version] if 0 <= version < len(api.by_version) else api.unknown)
     if errors is not None:
@@ -53,13 +53,13 @@ def samples_of(registry, name):
 
 
 def inline(count, now_ns=0):
-    """What the ledger does with a request that its processor runs; its weight."""
+    """Record a request that its processor runs, as the ledger does. Return its weight."""
     count.until_sample -= 1
     return count.sample(now_ns) if count.until_sample < 0 else 0
 
 
 def queued(count, now_ns=0):
-    """What it does with one that goes to a handler, and is timed in any case."""
+    """Record a request that goes to a handler, as the ledger does. Such requests are always timed."""
     count.until_sample -= 1
     return count.sample(now_ns) if count.until_sample < 0 else count.one()
 
@@ -81,7 +81,7 @@ def test_rare_requests_are_all_timed():
 
 
 @pytest.mark.parametrize("gap_ns", [0, 1_000, 20_000, 100_000])
-def test_frequent_requests_give_a_sample_in_about_the_interval(gap_ns):
+def test_frequent_requests_are_sampled_about_once_in_the_interval(gap_ns):
     count, requests = RequestCount(always=False), 20_000
     weights = [inline(count, number * gap_ns) for number in range(requests)]
     samples = sum(1 for weight in weights if weight)
@@ -119,7 +119,7 @@ def test_requests_that_are_always_timed_and_sampled_ones_of_one_api_are_counted_
     assert 2000 - 2 * MAX_EVERY <= weights <= 2000
 
 
-def test_every_stage_has_its_time(registry, recorder):
+def test_the_time_of_each_stage_is_recorded(registry, recorder):
     times = StageTimes(1000 * MS, 1002 * MS, 1012 * MS, 1112 * MS, 1115 * MS, 1120 * MS)
     answered(recorder)
     recorder.apis[METADATA].times.record(times, throttle_time_ms=70, request_bytes=40, weight=1)
@@ -164,7 +164,7 @@ def test_an_error_code_without_a_name_is_reported_by_number(registry, recorder):
     assert samples_of(registry, "ErrorsPerSec")[("Metadata", "UNKNOWN_12345")] == 1
 
 
-def test_recorders_of_all_processors_add_up(registry, metrics, recorder):
+def test_the_counts_of_all_processors_are_added_up(registry, metrics, recorder):
     other = metrics.add(new_recorder())
     answered(recorder)
     answered(other)
@@ -172,13 +172,13 @@ def test_recorders_of_all_processors_add_up(registry, metrics, recorder):
     assert samples_of(registry, "RequestsPerSec") == {("Metadata", "12"): 2, ("Metadata", "1"): 1}
 
 
-def test_versions_that_are_not_served_share_one_label(registry, recorder):
+def test_unsupported_versions_share_one_label(registry, recorder):
     for version in (-1, 99, 32767):
         answered(recorder, version=version)
     assert samples_of(registry, "RequestsPerSec") == {("Metadata", "unknown"): 3}
 
 
-def test_apis_that_are_always_timed_are_so_from_the_first_request():
+def test_apis_that_are_always_timed_are_timed_from_the_first_request():
     recorder = new_recorder(lambda api_key: api_key == METADATA)
     assert {inline(recorder.apis[METADATA].by_version[12]) for _ in range(500)} == {1}
 

@@ -1,4 +1,4 @@
-"""MetricsRegistry, Histogram, WindowedShare: collected values, and a failing source that affects no other."""
+"""Tests of MetricsRegistry, Histogram and WindowedShare: collected values, and failing sources."""
 
 import logging
 
@@ -42,7 +42,7 @@ def test_histograms_add_up():
     assert one.counts[3] == 3
 
 
-def test_a_source_that_raises_costs_only_its_own_samples_and_is_logged_once(caplog):
+def test_a_source_that_raises_loses_only_its_own_samples_and_is_logged_once(caplog):
     registry = MetricsRegistry()
     registry.gauge("klamm:type=Test,name=Value", "A value.", lambda: 1.0, place="good")
     registry.gauge("klamm:type=Test,name=Value", "A value.", lambda: 1 / 0, place="bad")
@@ -85,7 +85,7 @@ def test_a_metric_has_one_kind_and_labels_have_names():
             registry.counter("klamm:type=Test,name=Other", "Others.", **{label: "x"})
 
 
-def test_only_what_is_wanted_is_read():
+def test_only_selected_metrics_are_read():
     registry = MetricsRegistry()
     registry.gauge("klamm:type=Test,name=Wanted", "", lambda: 1.0)
     registry.gauge("klamm:type=Test,name=Other", "", lambda: pytest.fail("was read"))
@@ -94,14 +94,14 @@ def test_only_what_is_wanted_is_read():
     ]
 
 
-def test_a_gauge_can_be_taken_away():
+def test_a_gauge_can_be_removed():
     registry = MetricsRegistry()
     remove = registry.gauge("klamm:type=Test,name=Value", "", lambda: 1.0)
     remove()
     assert [family.samples for family in registry.collect()] == [()]
 
 
-def test_a_share_is_that_of_the_last_half_to_one_minute():
+def test_a_share_covers_the_last_half_to_one_minute():
     share = WindowedShare(0)
     assert share.read(10 * S, 5 * S) == 0.5
     for second in range(20, 70, 5):
@@ -110,7 +110,7 @@ def test_a_share_is_that_of_the_last_half_to_one_minute():
     assert share.read(80 * S, 15 * S) == pytest.approx(10 / 40, abs=0.1)
 
 
-def test_a_share_is_the_same_however_often_it_is_asked_for():
+def test_a_share_does_not_depend_on_how_often_it_is_read():
     seldom, often = WindowedShare(0), WindowedShare(0)
     for second in range(1, 200):
         often.read(second * S, second * S // 4)
@@ -118,7 +118,7 @@ def test_a_share_is_the_same_however_often_it_is_asked_for():
     assert often.read(200 * S, 50 * S) == seldom.read(200 * S, 50 * S) == 0.25
 
 
-def test_a_share_of_several_threads_is_of_all_their_time():
+def test_a_share_of_several_threads_covers_all_their_time():
     assert WindowedShare(0).read(10 * S, 20 * S, capacity=8) == 0.25
 
 
@@ -128,7 +128,7 @@ def test_a_share_stays_between_0_and_1():
     assert share.read(11, 500) == 1.0
 
 
-def test_the_samples_of_a_removed_listener_go_with_it():
+def test_the_samples_of_a_removed_listener_are_removed():
     registry = MetricsRegistry()
     for listener in ("going", "staying"):
         registry.gauge("klamm:type=Test,name=Value", "A value.", lambda: 1.0, listener=listener)

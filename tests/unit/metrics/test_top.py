@@ -1,4 +1,4 @@
-"""`klamm top`: what it prints of metrics, and where no server answers."""
+"""Tests of `klamm top`: its output about metrics, and servers that do not answer."""
 
 import io
 import socket
@@ -52,7 +52,7 @@ klamm_client_processorseconds_total{{client_id="light",principal="User:a",host="
 """
 
 
-def test_shares_are_of_the_interval_and_the_client_that_uses_most_is_first():
+def test_shares_cover_the_interval_and_the_busiest_client_is_first():
     before = Snapshot.parse(SECONDS.format(busy=0, handlers=0, blocked=0, evictions=0, many=0), 10.0)
     now = Snapshot.parse(SECONDS.format(busy=2, handlers=4, blocked=1, evictions=8, many=9000), 12.0)
     lines = printed(Difference(now, before))
@@ -115,7 +115,7 @@ def test_a_client_that_was_not_listed_before_has_no_rates():
     assert not [line for line in printed(Difference(now, before)) if line[:1] in (["heavy"], ["light"])]
 
 
-def test_names_of_clients_are_neither_markup_nor_movement():
+def test_names_of_clients_cannot_control_the_terminal():
     name = "\\\\[/x][red]\\x1b[2J"
     text = f'klamm_requestchannel_lanesize{{lane="{name}"}} 3\n'
     (line,) = [line for line in printed(Difference(Snapshot.parse(text, 1.0), None)) if "3" in line[1:2]]
@@ -123,14 +123,14 @@ def test_names_of_clients_are_neither_markup_nor_movement():
     assert "\x1b" not in line[0]
 
 
-def test_a_system_without_them_has_an_empty_table():
+def test_the_table_of_queues_is_empty_on_systems_without_them():
     first = Snapshot.parse("kafka_network_requestchannel_requestqueuesize 0\n", 1.0)
     assert ["Queues", "of", "new", "connections"] in printed(Difference(first, None))
 
 
 def test_a_refused_connection_is_reported_in_the_systems_words(capsys):
     with socket.socket() as unheard:
-        # Bound, and no one listens.
+        # The port is bound, and no process listens.
         unheard.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{unheard.getsockname()[1]}"
         assert main(["--once", address]) == 1
@@ -140,7 +140,7 @@ def test_a_refused_connection_is_reported_in_the_systems_words(capsys):
     )
 
 
-def test_explain_names_itself(capsys):
+def test_errors_of_explain_name_the_command(capsys):
     with pytest.raises(SystemExit):
         explain(["--help"])
     assert capsys.readouterr().out.startswith("usage: klamm explain ")

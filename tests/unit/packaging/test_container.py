@@ -1,4 +1,4 @@
-"""The files of the container agree with klamm: its configuration, its command, its folders."""
+"""The container's files fit klamm: its configuration, its command, its folders."""
 
 import json
 import re
@@ -17,7 +17,7 @@ def test_the_configuration_can_be_served():
     assert [(one.name, one.bind[1]) for one in plan.listeners] == [("host", 9092), ("network", 29092)]
 
 
-def test_the_command_is_one_of_klamm():
+def test_the_command_exists():
     command = json.loads(re.search(r"^CMD (.*)$", CONTAINERFILE, re.MULTILINE)[1])
     options = parser().parse_args(command)
     assert f"COPY containers/klamm.toml {options.file}" in CONTAINERFILE
@@ -26,6 +26,6 @@ def test_the_command_is_one_of_klamm():
     assert f"{options.data_dir}" in (FOLDER / "compose.yaml").read_text(encoding="utf-8")
 
 
-def test_it_does_not_run_as_root():
+def test_the_container_does_not_run_as_root():
     last_stage = CONTAINERFILE.rpartition("\nFROM ")[2]
     assert re.search(r"^USER [1-9]", last_stage, re.MULTILINE)

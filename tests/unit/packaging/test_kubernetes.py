@@ -1,4 +1,4 @@
-"""The manifests of Kubernetes: their configuration can be served, and their probes ask for pages that exist."""
+"""Tests of the Kubernetes manifests: their configuration is valid, and their probes request existing pages."""
 
 import re
 import textwrap
@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[3]
 MANIFESTS = (ROOT / "examples" / "production" / "kubernetes" / "klamm.yaml").read_text(encoding="utf-8")
 
 
-def test_its_configuration_has_the_ports_of_the_container(tmp_path):
+def test_the_configuration_has_the_ports_of_the_container(tmp_path):
     (configuration,) = re.findall(r"^  klamm.toml: \|\n((?:    .*\n|\n)+)", MANIFESTS, re.MULTILINE)
     file = tmp_path / "klamm.toml"
     file.write_text(textwrap.dedent(configuration))
@@ -24,7 +24,7 @@ def test_its_configuration_has_the_ports_of_the_container(tmp_path):
     assert str(plan.server.data_dir) in re.findall(r"mountPath: (\S+)", MANIFESTS)
 
 
-def test_its_probes_ask_for_pages_that_exist():
+def test_the_probes_request_existing_pages():
     exporter = ["server.extensions=prometheus", "prometheus.bind=127.0.0.1:0", "listeners.default.api_set=echo"]
     with EmbeddedServer(exporter) as server:
         pages = server.server.extensions[0]._http.pages

@@ -1,4 +1,4 @@
-"""What `tools/mutants.py` changes of a module, and what it leaves as it is."""
+"""Tests of the changes that `tools/mutants.py` makes in a module."""
 
 import ast
 
@@ -19,7 +19,7 @@ def check(size: int, *, strict: bool = True) -> bool:
 '''
 
 
-def test_a_mutant_is_one_change_of_what_runs():
+def test_a_mutant_has_one_change_in_code_that_runs():
     found = [(mutant.line, mutant.after) for mutant in mutants(SOURCE)]
     assert found == [
         (7, "(not strict or size < LIMIT)"),

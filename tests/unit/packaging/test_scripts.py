@@ -1,4 +1,4 @@
-"""What `scripts/check` runs for a change, and that `scripts/generate` knows every generator."""
+"""Tests of the commands that `scripts/check` runs for a change, and of the list of generators in `scripts/generate`."""
 
 import importlib.machinery
 import importlib.util
@@ -25,8 +25,11 @@ def check():
 @pytest.mark.parametrize(
     ("changed", "expected"),
     [
-        ("core/klamm/wire/batch_limits.py", "tests/unit/filters/test_filtered_records.py"),  # names the module
-        ("plugins/apis/klamm_broker/handlers/k999_new.py", "tests/unit/broker"),  # no test names it
+        (
+            "core/klamm/wire/batch_limits.py",
+            "tests/unit/filters/test_filtered_records.py",
+        ),  # This file names the module.
+        ("plugins/apis/klamm_broker/handlers/k999_new.py", "tests/unit/broker"),  # No test names this module.
         ("tests/unit/packaging/test_scripts.py", "tests/unit/packaging/test_scripts.py"),
     ],
 )
@@ -58,7 +61,7 @@ def test_documents_alone_run_the_tests_of_documents(check):
 
 
 def test_every_generator_is_called():
-    """But those that read Kafka's jars, and run at a release of Kafka."""
+    """Generators that read Kafka's jars are left out, because they run for a release of Kafka."""
     script = (ROOT / "scripts" / "generate").read_text(encoding="utf-8")
     generators = {path.stem.removeprefix("generate_") for path in (ROOT / "tools").glob("generate_*.py")}
     called = set(script.partition("tools/generate_{")[2].partition("}")[0].split(","))
@@ -67,7 +70,7 @@ def test_every_generator_is_called():
 
 
 def test_the_folders_of_packages_are_listed_alike():
-    """`pyproject.toml` cannot say it once: hatchling and mypy take no patterns here."""
+    """`pyproject.toml` cannot list them once, because hatchling and mypy accept no patterns here."""
     build, mypy = PROJECT["tool"]["hatch"]["build"], PROJECT["tool"]["mypy"]
     folders = sorted(
         {
@@ -85,7 +88,7 @@ def test_the_folders_of_packages_are_listed_alike():
 
 @pytest.mark.parametrize("total", [1, 2, 3, 4])
 def test_each_test_file_is_in_one_share(total):
-    """Some Pythons share the test files among them."""
+    """Some versions of Python divide the test files among themselves."""
     files = list((ROOT / "tests" / "unit").rglob("test_*.py"))
     of_file = [sum(is_in_share(path, f"{number}/{total}") for number in range(1, total + 1)) for path in files]
     of_share = [sum(is_in_share(path, f"{number}/{total}") for path in files) for number in range(1, total + 1)]
@@ -93,7 +96,7 @@ def test_each_test_file_is_in_one_share(total):
     assert min(of_share) > len(files) / total / 2
 
 
-def test_every_python_that_klamm_is_for_is_tested():
+def test_every_supported_python_is_tested():
     script = (ROOT / "scripts" / "test").read_text(encoding="utf-8")
     tested = re.search(r"^pythons=\((.*)\)$", script, re.MULTILINE)[1].split()
     classifiers = PROJECT["project"]["classifiers"]

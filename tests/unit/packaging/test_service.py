@@ -1,4 +1,4 @@
-"""The unit of systemd: systemd-analyze rates its hardening, where that is installed."""
+"""Tests of the systemd unit. systemd-analyze rates its hardening, if it is installed."""
 
 import re
 import shutil

@@ -1,4 +1,4 @@
-"""What is built once for tests and benchmarks, whole or not at all."""
+"""Tests of programs that are built once for tests and benchmarks, completely or not at all."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -22,12 +22,12 @@ def folder_with_a_file(folder: Path) -> Path:
     return folder / "made"
 
 
-def test_a_build_is_kept_and_its_folder_is_not(cache):
+def test_a_build_is_kept_and_its_temporary_folder_is_removed(cache):
     assert (cached("name", folder_with_a_file) / "file").read_text() == "text"
     assert [path.name for path in cache.iterdir()] == ["name"]
 
 
-def test_it_is_built_once():
+def test_a_program_is_built_once():
     built = cached("name", folder_with_a_file)
     assert cached("name", lambda folder: pytest.fail(f"built again in {folder}")) == built
 
@@ -48,7 +48,7 @@ def test_a_second_caller_waits_for_the_first_build():
         assert second.result(60) == first.result(60)
 
 
-def test_a_build_that_fails_leaves_nothing(cache):
+def test_a_failed_build_leaves_nothing(cache):
     def fails(folder: Path) -> Path:
         folder_with_a_file(folder)
         raise OSError("the disk is full")

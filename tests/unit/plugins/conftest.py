@@ -1,4 +1,4 @@
-"""Entry points that no package has installed."""
+"""Fixtures that make entry points without installed packages."""
 
 import importlib.metadata
 import sys
@@ -8,7 +8,7 @@ import pytest
 
 
 class Distribution(importlib.metadata.Distribution):
-    """As little as an entry point needs: a name and a version."""
+    """A distribution with all that an entry point needs: a name and a version."""
 
     def __init__(self, name, version="1.0"):
         self._text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
@@ -22,7 +22,7 @@ class Distribution(importlib.metadata.Distribution):
 
 @pytest.fixture
 def install(monkeypatch):
-    """`install(name, distribution, **hooks)` → an entry point of a module with these hooks, or of none."""
+    """Return `install(name, distribution, **hooks)`, which makes an entry point of a module with these hooks."""
 
     def install_one(name, distribution, **hooks):
         module_name = f"made_up_{distribution.replace('-', '_')}_{name}"

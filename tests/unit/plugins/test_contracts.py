@@ -1,4 +1,4 @@
-"""A part that does not fit its contract stops the start, and `klamm check`, with what was expected."""
+"""A part that does not fit its contract stops the start and `klamm check`. The error names the expected form."""
 
 import pytest
 
@@ -15,7 +15,7 @@ from klamm.wire.messages import metadata
 
 
 class OldAuthorizer(Authorizer):
-    """Written after a signature without `log_if_denied`."""
+    """An authorizer with an older signature, without `log_if_denied`."""
 
     def authorize(self, context, operation, resource_type, resource_name):
         return True
@@ -34,7 +34,7 @@ class Attribute(RequestObserver):
 
 
 class OwnWay(RequestObserver):
-    """Takes more than it must, by other names."""
+    """An authorizer with more parameters than required, under other names."""
 
     def completed(self, what, *others, also=None):
         pass
@@ -45,7 +45,7 @@ class OwnWay(RequestObserver):
 
 
 class Upright(RequestFilter):
-    """Forgets that it is a property."""
+    """An authenticator that has a method instead of a property."""
 
     def api_keys(self):
         return (3,)
@@ -108,7 +108,7 @@ class MisspelledAndMissing(ConnectionGate):
 
 
 class OwnNames(ApiSet):
-    """Its own methods, properties and handlers are like no callback, or are private."""
+    """A handler set whose own methods, properties and handlers resemble no callback, or are private."""
 
     _closed = False
     closing = 1
@@ -216,13 +216,13 @@ def make_no_gate(settings):
         (Slow, ApiSet, "Slow.metadata is async, but the server calls it on a thread and awaits nothing"),
     ],
 )
-def test_the_fault_of_a_class_is_reported(made, contract, problem):
+def test_the_problem_of_a_class_is_reported(made, contract, problem):
     found = contract_problem(made, contract)
     assert found == (None if problem is None else f"{__name__}.{problem}")
 
 
 @pytest.mark.parametrize("kind", ProviderKind)
-def test_every_kind_of_part_has_a_contract_that_is_public(kind):
+def test_every_kind_of_part_has_a_public_contract(kind):
     contract = contract_of(kind)
     if kind is ProviderKind.COMMAND:
         assert contract is None
@@ -242,7 +242,7 @@ OWN = [
 
 @pytest.mark.parametrize(("kind", "found"), OWN, ids=lambda one: getattr(one, "name", None) or one.provider.name)
 def test_klamms_own_parts_fit_their_contracts(kind, found):
-    """A start does not check these."""
+    """A start does not check klamm's own parts."""
     assert found.source.distribution == "klamm"
     if found.provider.name == "GSSAPI":
         pytest.importorskip("gssapi", reason="of an extra")

@@ -1,4 +1,4 @@
-"""Assigners and request schedulers: who gets a connection, who may move, and which request is next."""
+"""Tests of assigners and request schedulers: assigned and moved connections, and the order of requests."""
 
 import itertools
 import threading
@@ -30,7 +30,7 @@ def request(api_key=ApiKey.PRODUCE, client_id="c", listener="default", size_byte
 
 
 def order(queue, requests):
-    """Client ids in the order in which one handler takes what is queued."""
+    """Return client ids in the order in which one handler takes the queued requests."""
     for one in requests:
         assert queue.offer(one)
     taken = []
@@ -61,13 +61,13 @@ def test_least_loaded_fills_the_emptiest_and_takes_turns_among_equals():
     assert counts == [10, 10, 10]
 
 
-def test_least_loaded_looks_at_busy_time_and_bytes_too():
+def test_least_loaded_also_considers_busy_time_and_bytes():
     assigner = LeastLoaded()
     assert assigner.assign(HERE, [ProcessorLoad(4, 1e6, 0.9), ProcessorLoad(5, 1e3, 0.1)]) == 1
     assert assigner.assign(HERE, [ProcessorLoad(4, 1e3, 0.1), ProcessorLoad(4, 9e6, 0.1)]) == 0
 
 
-def test_a_hot_processor_loses_the_connection_that_evens_it_out():
+def test_a_busy_processor_gives_away_the_connection_that_balances_the_load():
     assigner = LeastLoaded(LeastLoadedSettings(goal="throughput"))
     hot = [ConnectionLoad(f"heavy-{n}", 1e6, 0.24) for n in range(4)] + [ConnectionLoad("light", 1.0, 0.001)]
     moves = assigner.rebalance([ProcessorLoad(5, 4e6, 0.96), ProcessorLoad(1, 0, 0.02)], [hot, []])
@@ -87,7 +87,7 @@ def test_light_connections_leave_one_that_keeps_a_processor_busy_alone(goal):
 @pytest.mark.parametrize(
     ("busy", "why"), [((0.4, 0.0), "no processor is hot"), ((0.9, 0.8), "no skew"), ((0.0, 0.0), "nothing to do")]
 )
-def test_nothing_moves_without_need(busy, why):
+def test_no_connection_moves_without_need(busy, why):
     connections = [[ConnectionLoad(f"{p}-{n}", 1.0, share / 4) for n in range(4)] for p, share in enumerate(busy)]
     assert not LeastLoaded().rebalance([ProcessorLoad(4, 4.0, share) for share in busy], connections), why
 
@@ -106,8 +106,8 @@ def test_for_latency_light_connections_leave_and_heavy_ones_stay_away_from_them(
     st.lists(st.lists(st.floats(0.0, 0.3) | st.floats(0.0, 0.02), max_size=12), min_size=2, max_size=4),
     st.sampled_from(["latency", "throughput"]),
 )
-def test_moving_comes_to_rest(shares, goal):
-    """With any loads, a state is reached from which nothing moves: connections do not migrate for ever."""
+def test_connections_stop_moving_after_some_time(shares, goal):
+    """With any loads, a state is reached in which no connection moves. So connections do not migrate for ever."""
     assigner = LeastLoaded(LeastLoadedSettings(goal=goal))
     names = itertools.count()
     placed = [[ConnectionLoad(str(next(names)), 0.0, share) for share in own] for own in shares]
@@ -136,7 +136,7 @@ def queue_of(request):
     return kinds[request.param]
 
 
-def test_requests_of_one_client_come_in_order_and_no_more_than_the_capacity(queue_of):
+def test_requests_of_one_client_are_taken_in_order_and_up_to_the_capacity(queue_of):
     queue = queue_of(2)
     first, second, third = request(), request(), request()
     assert [queue.offer(first), queue.offer(second), queue.offer(third)] == [True, True, False]
@@ -187,7 +187,7 @@ def test_every_request_is_taken_once_by_many_handlers(queue_of):
     assert set(taken) == set(sent)
 
 
-def test_control_goes_first_and_data_gets_its_share():
+def test_control_requests_go_first_and_data_requests_get_their_share():
     queue = Priority(PrioritySettings(data_share=0.25), 100)
     data = [request(ApiKey.PRODUCE, "data") for _ in range(5)]
     control = [request(ApiKey.HEARTBEAT, "control") for _ in range(12)]
@@ -201,11 +201,11 @@ def test_control_goes_first_and_data_gets_its_share():
     [key for key in ApiKey if key.name.endswith("_HEARTBEAT") and "BROKER" not in key.name],
     ids=lambda key: key.name,
 )
-def test_heartbeats_of_all_kinds_of_groups_are_control(key):
+def test_heartbeats_of_all_kinds_of_groups_are_control_requests(key):
     assert Priority(PrioritySettings(), 100).lane(request(key)) == "control"
 
 
-def test_data_may_be_let_starve():
+def test_with_a_share_of_0_data_requests_may_starve():
     queue = Priority(PrioritySettings(data_share=0.0), 100)
     taken = order(queue, [request(ApiKey.FETCH, "data"), *(request(ApiKey.METADATA, "control") for _ in range(20))])
     assert taken[-1] == "data"
@@ -233,7 +233,7 @@ def test_a_full_data_lane_leaves_room_for_control():
 
 
 def take_in_background(queue):
-    """A handler that takes one request: its thread and where the request will be."""
+    """Start a handler that takes one request. Return its thread, and the list that will have the request."""
     taken = []
     thread = threading.Thread(target=lambda: taken.append(queue.take()))
     thread.start()
@@ -273,7 +273,7 @@ def test_one_handler_alone_serves_all_clients():
     assert order(queue, [request(ApiKey.PRODUCE, "data"), request(ApiKey.METADATA, "control")]) == ["control", "data"]
 
 
-def test_fair_takes_a_network_of_ipv6_for_one_address():
+def test_fair_treats_a_network_of_ipv6_as_one_address():
     queue = Fair(FairSettings(by="address"), 100)
 
     def lane_of(host):
@@ -293,7 +293,7 @@ def test_fair_serves_clients_in_turns():
 
 
 def time_spent(queue, cost_ns, turns):
-    """Handler time that each client gets when all of them always have requests queued."""
+    """Return the handler time that each client gets if all of them always have requests queued."""
     spent = dict.fromkeys(cost_ns, 0)
     for client in cost_ns:
         assert queue.offer(request(client_id=client))
@@ -309,7 +309,7 @@ def time_spent(queue, cost_ns, turns):
 @given(st.dictionaries(st.sampled_from("abcde"), st.integers(10_000, 50_000_000), min_size=2))
 def test_fair_divides_handler_time_for_any_cost_of_requests(costs):
     spent = time_spent(Fair(FairSettings(by="client_id"), 100), costs, 3000)
-    # A client may be ahead by what it did not know that its requests cost, and by a quantum.
+    # A client may be ahead by requests whose cost was not yet known, and by a quantum.
     assert max(spent.values()) - min(spent.values()) <= 3 * max(costs.values()) + 2_000_000
 
 

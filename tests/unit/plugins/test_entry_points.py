@@ -1,4 +1,4 @@
-"""Entry points are found as `importlib.metadata` finds them."""
+"""klamm finds the same entry points as `importlib.metadata`."""
 
 import importlib.metadata
 import sys
@@ -37,7 +37,7 @@ DISTRIBUTIONS = st.lists(
 
 
 def install(folder, name, version, suffix, sections):
-    """Write the files that an installer leaves, and one package that it does not name."""
+    """Write the files that an installer leaves, and one package that no file of the installer names."""
     info = folder / f"{name.replace('-', '_')}-{version}{suffix}"
     info.mkdir(parents=True)
     metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n\nName: not this\n"
@@ -96,7 +96,7 @@ def test_a_third_party_plugin_is_found_and_can_be_left_out(tmp_path, monkeypatch
         assert "klamm-gate" not in {found.source.distribution for found in registry.all()}
 
 
-def test_archives_and_other_finders_are_left_to_importlib_metadata(tmp_path, monkeypatch):
+def test_importlib_metadata_finds_entry_points_in_archives_and_other_finders(tmp_path, monkeypatch):
     class Finder:
         @staticmethod
         def find_distributions(context):

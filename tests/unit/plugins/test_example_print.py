@@ -1,4 +1,7 @@
-"""The third-party example `examples/plugins/klamm-print`, without an installation; `tests/packaging` has one with."""
+"""Tests of the third-party example `examples/plugins/klamm-print` without installing it.
+
+`tests/packaging` installs it.
+"""
 
 import json
 
@@ -34,7 +37,7 @@ def produce(records, acks=1):
     return ProduceRequest(acks=acks, timeout_ms=1000, topic_data=[TopicProduceData(name="t", partition_data=[data])])
 
 
-def test_it_lists_what_it_serves(client):
+def test_the_example_lists_its_apis(client):
     versions = client.call(ApiVersionsRequest("test", "1"), 3)
     assert {key.api_key: (key.min_version, key.max_version) for key in versions.api_keys} == {
         0: (0, 12),
@@ -47,7 +50,7 @@ def test_it_lists_what_it_serves(client):
     assert [(topic.name, len(topic.partitions)) for topic in response.topics] == [("t", 2)]
 
 
-def test_there_is_nothing_to_read(client):
+def test_consumers_of_the_example_get_no_records(client):
     response = client.call(FetchRequest(max_wait_ms=0, min_bytes=0), 12)
     assert (response.error_code, response.responses) == (ErrorCode.INVALID_REQUEST, [])
 
@@ -75,7 +78,7 @@ def test_records_are_printed(client, output, acks):
     ]
 
 
-def test_a_torn_batch_is_refused_and_not_printed(client, output):
+def test_an_incomplete_batch_is_refused_and_not_printed(client, output):
     batch = bytearray(encode_batch([Record(0, 1, b"k", b"v")]))
     batch[-1] ^= 1
     (topic,) = client.call(produce(bytes(batch)), 9).responses

@@ -1,4 +1,4 @@
-"""Every hook: its providers are found and can be resolved, its documentation is there, and it has a test here."""
+"""Each hook has providers that are found and resolved, documentation, and a test in this file."""
 
 import inspect
 import re
@@ -16,7 +16,7 @@ HOOKS = {name: value for name, value in vars(hookspecs).items() if name.startswi
 
 
 class EveryHook:
-    """A plugin that implements all hooks, with one provider each, named after the hook."""
+    """A plugin that implements all hooks, with one provider each, which has the name of the hook."""
 
     @hookimpl
     def klamm_transports(self):
@@ -80,7 +80,7 @@ class EveryHook:
 
 
 def check(hook):
-    """The hook's one provider is found under its kind, and under no other."""
+    """Check that the hook's only provider is found under its kind, and under no other kind."""
     registry = PluginRegistry(entry_points=())
     registry.add(EveryHook(), "every-hook")
     found = registry.resolve(ProviderKind(hook), f"one-of-{hook}")

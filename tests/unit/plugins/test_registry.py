@@ -1,4 +1,4 @@
-"""Finding plugins: blocked, allowed, broken, ambiguous ones; and that naming costs no import."""
+"""Tests of finding plugins: blocked, allowed, broken and ambiguous ones. Naming a plugin imports none of its code."""
 
 import logging
 import re
@@ -55,7 +55,7 @@ def test_a_blocked_plugin_is_not_imported(install):
         registry.resolve(GATE, "door")
 
 
-def test_a_name_to_leave_out_that_is_none_is_warned_of(install, caplog):
+def test_an_unknown_name_of_a_blocked_plugin_is_warned_of(install, caplog):
     registry = PluginRegistry(["door", "gone"], entry_points=[install("doors", "klamm-doors", **gates("a"))])
     assert [found.provider.name for found in registry.providers(GATE)] == ["a"]
     assert [record.getMessage() for record in caplog.records] == [
@@ -118,7 +118,7 @@ def test_a_plugin_that_requires_this_api_is_loaded(install):
     assert registry.resolve(GATE, "door").source.distribution == "klamm-a"
 
 
-def test_a_hook_that_raises_costs_only_its_plugin(install, caplog):
+def test_a_hook_that_raises_disables_only_its_plugin(install, caplog):
     @hookimpl
     def klamm_connection_gates():
         raise ZeroDivisionError("on purpose")
@@ -134,7 +134,7 @@ def test_a_hook_that_raises_costs_only_its_plugin(install, caplog):
         registry.resolve(GATE, "other")
 
 
-def test_a_factory_that_cannot_be_had_names_distribution_and_cause(install):
+def test_a_factory_that_cannot_be_imported_is_reported_with_distribution_and_cause(install):
     registry = PluginRegistry(entry_points=[install("a", "klamm-a", **gates("door"))])
     with pytest.raises(PluginError, match=r'connection gate "door" of klamm-a cannot be loaded: ModuleNotFoundError'):
         load_factory(registry.resolve(GATE, "door"))
@@ -146,7 +146,7 @@ def test_the_environment_can_trace_what_is_loaded(install, capsys):
     assert capsys.readouterr().err == "klamm: plugin a of klamm-a 1.0\n"
 
 
-def test_an_object_can_be_added_after_others_were_asked_for(install):
+def test_a_plugin_object_can_be_added_after_providers_were_requested(install):
     registry = PluginRegistry(entry_points=[install("a", "klamm-a", **gates("door"))])
     assert len(registry.providers(GATE)) == 1
 

@@ -1,4 +1,7 @@
-"""Faults of groups, to be planted in the klamm of one process: what the checker finds there, it would find in klamm."""
+"""Faults of groups that can be planted in the klamm of one process.
+
+If the checker finds a fault here, it would also find it in klamm.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +56,7 @@ def keep_the_epoch() -> None:
     def build(begin: Any) -> Any:
         def faulty(target: TargetAssignment, group: ConsumerGroup) -> None:
             if group.assignment_epoch and _sometimes(0.7):
-                # There is a new target, for the epoch that the members are in.
+                # There is a new target for the epoch of the members.
                 group.assignment_epoch = group.epoch - 1
             else:
                 begin(target, group)
@@ -184,4 +187,4 @@ FAULTS: dict[Callable[[], None], frozenset[str]] = {
     deliver_what_was_accepted: frozenset({"delivered_again"}),
     leave_out_a_record: frozenset({"lost_delivery"}),
 }
-"""Each fault, and the anomalies of which one has to be named."""
+"""Each fault with its anomalies. The checker must name at least one of them."""

@@ -1,4 +1,4 @@
-"""Faults of starts, static members and offsets in transactions, to be planted in the klamm of one process."""
+"""Faults of starts, static members and offsets in transactions that can be planted in the klamm of one process."""
 
 from __future__ import annotations
 
@@ -91,4 +91,4 @@ FAULTS: dict[Callable[[], None], frozenset[str]] = {
     commit_the_offsets_of_an_aborted_transaction: frozenset({"lost_write"}),
     cut_the_logs_at_a_start: frozenset({"lost_write", "inconsistent_offsets"}),
 }
-"""Each fault, and the anomalies of which one has to be named."""
+"""Each fault with its anomalies. The checker must name at least one of them."""

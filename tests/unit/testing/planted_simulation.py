@@ -1,4 +1,4 @@
-"""Simulated histories of klamm with a planted fault: `python -m` prints the number of histories until each is named."""
+"""Simulated histories of klamm with planted faults. `python -m` prints the number of histories until each is named."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FAULTS = {fault.__name__: fault for fault in _FOUND_BY}
 
 
 def histories_until(name: str) -> int | None:
-    """Plant the fault of that name in this process; return the number of histories until it is named."""
+    """Plant the fault with this name in this process. Return the number of histories until it is named."""
     fault = FAULTS[name]
     planted._CHOOSE = Random(0)
     fault()
@@ -42,7 +42,7 @@ def histories_until(name: str) -> int | None:
 
 
 def main(names: list[str]) -> None:
-    """Print a line for each fault, each of which gets a process of its own."""
+    """Print a line for each fault. Each fault gets its own process."""
     with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
         for name, number in zip(names, pool.imap(histories_until, names, chunksize=1), strict=True):
             print(name, number, flush=True)

@@ -1,4 +1,4 @@
-"""Clients that take turns with a simulated server, and what they share: all that they do comes from a seed."""
+"""Clients that take turns with a simulated server, and their shared data. A seed determines everything that they do."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from klamm.wire.struct_base import Message
 from tests.unit.testing.simulated_script import create
 
 Ask: TypeAlias = Generator[Any, Any, None]
-"""Yields a request and its version, or milliseconds to wait; gets the response, or True after the time.
+"""A generator that yields a request and its version, or milliseconds to wait.
 
-It gets None if the connection was cut.
+It gets the response, or True after the wait. It gets None if the connection was cut.
 """
 
 
@@ -58,7 +58,7 @@ class Driven(Protocol):
 
 
 class Workload:
-    """What the clients of one history share."""
+    """The data that the clients of one history share."""
 
     def __init__(self, server: Driven) -> None:
         self._seed = server.seed
@@ -88,7 +88,7 @@ def partition_name(topic: str, partition: int) -> str:
 
 
 class _Actor:
-    """One client, and what it waits for."""
+    """One client, and its pending request or wait."""
 
     def __init__(self, server: Driven, name: str, script: Ask) -> None:
         self.name = name
@@ -116,11 +116,11 @@ class _Actor:
 
     @property
     def waits(self) -> bool:
-        """True if it has asked, and has no answer yet."""
+        """True if the client has sent a request and has no answer yet."""
         return self._asked is not None
 
     def step(self) -> bool:
-        """Go on if the answer has come, or the time."""
+        """Continue if the answer has arrived, or the time has passed."""
         if self._asked is None:
             ready = self._server.clock.monotonic_ns() >= self._wakes_ns
             response: Any = True
@@ -132,7 +132,7 @@ class _Actor:
         return ready
 
     def sleeps_ms(self) -> float:
-        """Return for how long it waits; at most a second for an answer."""
+        """Return how long the client waits: at most a second for an answer."""
         waits_ms = (self._wakes_ns - self._server.clock.monotonic_ns()) / 1e6
         return 1000 if self._asked is not None or self.ended else max(0.0, waits_ms)
 
@@ -149,7 +149,7 @@ class _Actor:
         return f"{self.name} {does}, in {script.gi_code.co_name}"
 
     def cut(self) -> None:
-        """Cut the connection: what was asked may have happened or not. A client that sleeps wakes."""
+        """Cut the connection. The open request may or may not have taken effect. A client that sleeps wakes up."""
         self._client.close()
         self._client = self._server.connect()
         self._go_on(None)
@@ -199,7 +199,7 @@ def drive(
         choose.shuffle(actors)
         busy = True in [one.step() for one in actors]
         if choose.random() < cuts:
-            # Of a client that sleeps, a cut takes little.
+            # A cut affects a client that sleeps only little.
             choose.choice([one for one in actors if one.waits or choose.random() < 0.1] or actors).cut()
         if restarts and choose.random() < restarts:
             server.restart(kill=choose.random() < KILLED)

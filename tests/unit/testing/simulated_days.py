@@ -1,6 +1,6 @@
-"""A day and more of a simulated server: groups whose members come and go, retention, transactions and tokens that end.
+"""A day and more of a simulated server: members join and leave, and records, transactions and tokens expire.
 
-`python -m tests.unit.testing.simulated_days SECONDS` plays it, and prints what it has seen and the processor time.
+`python -m tests.unit.testing.simulated_days SECONDS` plays it, and prints what has expired and the processor time.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _OWNER: Final = "ann"
 
 
 class Days:
-    """One run: `seen` counts what has ended by time."""
+    """One run. `seen` counts what has expired."""
 
     def __init__(self, server: SimulatedServer, seed: int, seconds: int) -> None:
         self.server = server
@@ -62,7 +62,7 @@ class Days:
         self._until_ms = server.clock.wall_ms() + seconds * 1000
 
     def play(self) -> list[Anomaly]:
-        """Run all clients until the time has come; return the anomalies of their history."""
+        """Run all clients for this time. Return the anomalies of their history."""
         client = self.server.connect()
         for _ in _answered(client, _log_in()):
             pass
@@ -72,7 +72,7 @@ class Days:
         client.call(_ten_minutes(), 1)
         client.call(groups.share_from_the_beginning(), 1)
         for group in (groups.CLASSIC, groups.CONSUMER):
-            # A group that is empty and has no offset is deleted, and its epochs begin again.
+            # An empty group without offsets is deleted, and its epochs start again.
             client.call(_commit(group, PASSING), 4)
         scripts = {name: _logged_in(script) for name, script in self._scripts().items()}
         drive(self.server, scripts, self.work.choose, limit_s=self._seconds + HOUR_MS / 1000)
@@ -99,13 +99,13 @@ class Days:
         return self.server.clock.wall_ms() < self._until_ms
 
     def _visits(self, member: Any) -> Ask:
-        """Be a member for a while, again and again."""
+        """Join and leave again and again."""
         while self._goes_on():
             yield from member.run(3)
             yield self.work.choose.randrange(HOUR_MS // 3)
 
     def _records(self) -> Ask:
-        """Write to a topic that keeps its records for ten minutes, and read it and another one."""
+        """Write to a topic that keeps its records for ten minutes, and read this topic and another one."""
         number = 0
         while self._goes_on():
             number += 1
@@ -118,7 +118,7 @@ class Days:
             self.seen["records"] = found.topics[0].partitions[0].offset
 
     def _transactions(self) -> Ask:
-        """Leave transactions open: the producer of each is fenced once its time is over."""
+        """Leave transactions open. The producer of each is fenced when its time is over."""
         while self._goes_on():
             mine = yield from new_producer("txn")
             producer = "txn", mine.producer_id, mine.producer_epoch
@@ -135,7 +135,7 @@ class Days:
             yield self.work.choose.randrange(HOUR_MS)
 
     def _tokens(self) -> Ask:
-        """Take a token for a quarter of an hour, and see that it is gone after another."""
+        """Create a token for a quarter of an hour, and check that it has ended after another."""
         while self._goes_on():
             request = create_delegation_token.CreateDelegationTokenRequest(None, None, [], HOUR_MS // 4)
             made = yield request, 3
@@ -192,7 +192,7 @@ def _answered(client: Any, script: Ask) -> Iterator[Any]:
 
 
 def days(seconds: int, seed: int = 1) -> tuple[Counter[str], list[Anomaly], str]:
-    """Play that many simulated seconds; return what has ended by time, the anomalies, and the digest of the run."""
+    """Play this number of simulated seconds. Return what has expired, the anomalies, and the digest of the run."""
     os.environ[KEY] = "a key for tests"
     with SimulatedServer(SETTINGS, seed=seed) as server:
         run = Days(server, seed, seconds)

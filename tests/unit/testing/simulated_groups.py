@@ -1,6 +1,6 @@
 """Members of groups for simulated histories: classic, consumer (KIP-848), streams (KIP-1071) and share (KIP-932).
 
-They join, commit, fall silent beyond their session, go on as if nothing had been, and leave.
+They join, commit, are silent beyond their session, continue as if nothing had happened, and leave.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _SUBTOPOLOGY: Final = "0"
 
 
 def share_from_the_beginning() -> Any:
-    """Return the request after which the share group delivers what was there before it."""
+    """Return the request after which the share group delivers the existing records too."""
     config = incremental_alter_configs.AlterableConfig("share.auto.offset.reset", 0, "earliest")
     resource = incremental_alter_configs.AlterConfigsResource(_GROUP_RESOURCE, SHARE, [config])
     return incremental_alter_configs.IncrementalAlterConfigsRequest([resource])
@@ -79,7 +79,7 @@ def _moved(partition: int) -> str:
 
 
 class Owner:
-    """What a classic and a consumer member have in common: partitions, and their committed offsets."""
+    """The common part of classic and consumer members: partitions, and their committed offsets."""
 
     group: str
     commit_version: int
@@ -93,12 +93,12 @@ class Owner:
         self.owned: list[int] = []
 
     def own(self, partitions: list[int]) -> None:
-        """Record what it owns from now on."""
+        """Record the partitions that the member now owns."""
         self.owned = partitions
         self._record("owned", partitions)
 
     def give_up(self) -> None:
-        """Record that it owns nothing."""
+        """Record that the member owns nothing."""
         if self.owned:
             self.owned = []
             self._record("revoked", [])
@@ -114,7 +114,7 @@ class Owner:
             call.ok()
 
     def commit(self) -> Ask:
-        """Commit one of its partitions, as an owner and as a writer of a register."""
+        """Commit one of the member's partitions, as an owner and as a writer of a register."""
         partition, offset = self.work.choose.choice(self.owned), next(self.work.values)
         register = {"register": f"{self.group} {_moved(partition)}", "value": offset}
         value = {
@@ -137,7 +137,7 @@ class Owner:
                         call.fail() if error else call.ok()
 
     def commit_request(self, member_id: str, epoch: int, partition: int, offset: int) -> Any:
-        """Return the request by which a member commits one offset."""
+        """Return the request with which a member commits one offset."""
         found = offset_commit.OffsetCommitRequestPartition(partition, offset)
         topics = [offset_commit.OffsetCommitRequestTopic(MOVED, partitions=[found])]
         return offset_commit.OffsetCommitRequest(self.group, epoch, member_id, self.instance_id, topics=topics)
@@ -157,7 +157,7 @@ class Owner:
                 call.ok({"register": register, "value": offset if offset >= 0 else None})
 
     def run(self, operations: int) -> Ask:
-        """Be a member for a number of operations, then leave."""
+        """Take part in the group for a number of operations, then leave."""
         for _ in range(operations):
             yield from self.remain()
             chance = self.work.choose.random()
@@ -166,7 +166,7 @@ class Owner:
             elif chance < 0.7:
                 yield from self.read()
             elif self.owned and chance < 0.8:
-                # The member is fenced meanwhile, and does not know.
+                # The member is fenced meanwhile, and does not know it.
                 yield SESSION_MS + self.work.choose.randrange(4_000)
                 yield from self.commit()
             elif chance < 0.9:
@@ -175,7 +175,7 @@ class Owner:
         yield from self.leave()
 
     def remain(self) -> Ask:
-        """Send what keeps it in the group, or brings it there."""
+        """Send the request that keeps the member in the group, or lets it join."""
         raise NotImplementedError
 
     def leave(self) -> Ask:
@@ -184,7 +184,7 @@ class Owner:
 
 
 class Classic(Owner):
-    """A member of a classic group. The leader gives each member every nth partition."""
+    """A member of a classic group. Its leader gives each member every nth partition."""
 
     group = CLASSIC
     commit_version = 8
@@ -319,12 +319,12 @@ class Streams(Consumer):
 
 
 def new_member_id(work: Workload) -> str:
-    """Return a member id such as clients make."""
+    """Return a member id as clients make it."""
     return urlsafe_b64encode(work.choose.randbytes(16)).decode().rstrip("=")
 
 
 class Sharer:
-    """A member of a share group, which accepts, releases, rejects and renews, or forgets what it has acquired."""
+    """A member of a share group. It accepts, releases, rejects and renews, or ignores acquired records."""
 
     def __init__(self, work: Workload, process: str, topic: str, partitions: int) -> None:
         self.work = work
@@ -338,13 +338,13 @@ class Sharer:
         self._held: dict[int, list[tuple[int, int]]] = {}
 
     def run(self, operations: int) -> Ask:
-        """Be a member for a number of operations, then leave."""
+        """Take part in the group for a number of operations, then leave."""
         for _ in range(operations):
             yield from self._beat()
             yield from self._fetch()
             chance = self.work.choose.random()
             if chance < 0.15:
-                # Its locks run out.
+                # The member's locks time out.
                 yield from self._wait(LOCK_MS + self.work.choose.randrange(500))
             elif chance < 0.2:
                 yield from self._wait(SESSION_MS + self.work.choose.randrange(1_000))
@@ -376,7 +376,7 @@ class Sharer:
             self._lose_session()
 
     def _lose_session(self) -> None:
-        """Record the end of its session: with its connection, or because the server says so."""
+        """Record the end of the member's session: with its connection, or because the server says so."""
         self._held, self._session = {}, 0
         with self.work.record.operation(self.process, "left", {"group": SHARE, "member": self._member_id}) as call:
             call.ok()

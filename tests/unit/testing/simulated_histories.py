@@ -1,4 +1,4 @@
-"""Clients that take turns with a simulated server and record a history: all that they do comes from a seed."""
+"""Clients that take turns with a simulated server and record a history. A seed determines everything that they do."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _name(partition: int) -> str:
 
 
 def new_producer(transactional_id: str | None) -> Generator[Any, Any, Any]:
-    """Return a producer's id and epoch, in the answer to InitProducerId."""
+    """Return a producer's id and epoch from the answer to InitProducerId."""
     while True:
         mine = yield init_producer_id.InitProducerIdRequest(transactional_id, TIMEOUT_MS), 4
         if mine is not None and mine.error_code == 0:
@@ -51,7 +51,7 @@ def idempotent(work: Workload, process: str, operations: int) -> Ask:
         }
         response = None
         with work.record.operation(process, "send", [["send", _name(partition), value]]) as call:
-            # The same batch again until its answer comes.
+            # The producer sends the same batch again until its answer comes.
             while response is None:
                 response = yield produce_request(partition, str(value).encode(), **batch), 9
             error, offset = _outcome(response)
@@ -91,9 +91,9 @@ def transactional(work: Workload, process: str, operations: int) -> Ask:
 
 
 def _fenced(work: Workload, process: str) -> Ask:
-    """Let a producer be fenced within its transaction, and send once more within that of its successor.
+    """Fence a producer within its transaction, and let it send once more within that of its successor.
 
-    What it sent must not be seen.
+    The values that it sent must not be visible.
     """
     mine = yield from new_producer(process)
     producer = process, mine.producer_id, mine.producer_epoch
@@ -124,7 +124,7 @@ def _end(producer: tuple[str, int, int], call: Call, *, committed: bool) -> Ask:
 
 
 def written(producer: tuple[str, int, int], steps: list[Any]) -> Generator[Any, Any, bool]:
-    """Send each value of a transaction; return False if the producer may not."""
+    """Send each value of a transaction. Return False if the producer may not."""
     name, producer_id, epoch = producer
     topic = add_partitions_to_txn.AddPartitionsToTxnTopic(TOPIC, list(range(PARTITIONS)))
     added = None
@@ -156,7 +156,7 @@ def written(producer: tuple[str, int, int], steps: list[Any]) -> Generator[Any, 
 
 
 def records_from(data: Any, at: int) -> tuple[list[list[int]], int]:
-    """Return offset and value of each committed record of a fetch from offset `at`, and the offset after them."""
+    """Return offset and value of each committed record of a fetch from offset `at`, and the next offset."""
     found, is_aborted = [], _Aborted(data.aborted_transactions or ())
     for header, batch in iterate_batches(bytes(data.records or b"")):
         if not is_aborted(header) and not header.is_control:
@@ -166,7 +166,7 @@ def records_from(data: Any, at: int) -> tuple[list[list[int]], int]:
 
 
 def consumer(work: Workload, process: str, operations: int) -> Ask:
-    """Poll both partitions in turn from the beginning, and sometimes begin again."""
+    """Poll both partitions in turn from the beginning, and sometimes start again."""
     positions = [0] * PARTITIONS
     for number in range(operations):
         if work.choose.random() < 0.1:
@@ -219,7 +219,7 @@ def all_records(work: Workload, topic: str, partition: int) -> Generator[Any, An
 
 
 def paced(work: Workload, script: Ask) -> Ask:
-    """Let a client pause between its requests, so that others meet what it does at different times."""
+    """Let a client pause between its requests, so that others see its actions at different times."""
     wanted = next(script)
     while True:
         answer = yield wanted

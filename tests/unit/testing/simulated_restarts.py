@@ -39,16 +39,19 @@ from tests.unit.testing.simulated_histories import (
 from tests.unit.testing.simulated_script import TOPIC, fetch_request, produce_request
 
 COPIES: Final = "copies"
-"""The topic that gets a copy of each record of `TOPIC`, in the partition of the same number."""
+"""The topic with a copy of each record of `TOPIC`, in the partition with the same number."""
 COPIERS: Final = "copiers"
 _OLD: Final = (9, 3, 3)
 _NEW: Final = (12, 5, 5)
-"""Versions of Produce, TxnOffsetCommit and EndTxn: before KIP-890, and since then, without requests that add."""
+"""Versions of Produce, TxnOffsetCommit and EndTxn: before KIP-890, and since then. The later ones add partitions."""
 _STARTS_AGAIN: Final = -2
 
 
 class _Static(groups.Owner):
-    """A member that may be static: then a new process of its instance id replaces it, and it commits once more."""
+    """A member that may be static.
+
+    Then a new process replaces it with its instance id, and the old one commits once more.
+    """
 
     def leave(self) -> Ask:
         if self.instance_id is None or not self.owned or self.work.choose.random() < 0.3:
@@ -62,11 +65,11 @@ class _Static(groups.Owner):
             yield from self._commit_late(*before)
 
     def start_again(self) -> Ask:
-        """Be a new process with the same instance id."""
+        """Become a new process with the same instance id."""
         raise NotImplementedError
 
     def _commit_late(self, member_id: str, epoch: int, partition: int) -> Ask:
-        """Commit as the process that was replaced. What it commits must not be seen."""
+        """Commit as the process that was replaced. This commit must not be visible."""
         offset = next(self.work.values)
         register = {"register": f"{self.group} {groups.MOVED}-{partition}", "value": offset}
         with self.work.record.operation(f"{self.process}-late", "set", register) as call:
@@ -96,7 +99,7 @@ class StaticConsumer(_Static, groups.Consumer):
 
 
 def _answered(request: Any, version: int, error_of: Callable[[Any], int]) -> Generator[Any, Any, int]:
-    """Ask until there is an answer other than CONCURRENT_TRANSACTIONS, and return its error."""
+    """Repeat until the answer's error is not CONCURRENT_TRANSACTIONS. Return the error."""
     while True:
         response = yield request, version
         if response is not None and (error := error_of(response)) != ErrorCode.CONCURRENT_TRANSACTIONS:
@@ -122,7 +125,7 @@ def _transactional_id(partition: int) -> str:
 
 
 def copier(work: Workload, partition: int, operations: int) -> Ask:
-    """Copy records together with their offset, in transactions. Another producer of the same name fences this one."""
+    """Copy records together with their offset, in transactions. Another producer with the same name fences this one."""
     for _ in range(operations):
         name = _transactional_id(partition)
         mine = yield from new_producer(name)
@@ -145,7 +148,7 @@ def copier(work: Workload, partition: int, operations: int) -> Ask:
 def _copied(
     producer: tuple[str, int, int], partition: int, values: list[int], end: int, versions: tuple[int, int, int]
 ) -> Generator[Any, Any, bool]:
-    """Write the values and the offset `end` within a transaction; return False if the producer may not."""
+    """Write the values and the offset `end` within a transaction. Return False if the producer may not."""
     name, producer_id, epoch = producer
     batch = {"producer_id": producer_id, "producer_epoch": epoch, "base_sequence": 0}
     texts = [str(value).encode() for value in values]
@@ -189,14 +192,14 @@ def _added_partition(producer: tuple[str, int, int], partition: int) -> tuple[An
 
 
 def _copies(work: Workload) -> Ask:
-    """Compare what has been copied by the committed offsets with the copies.
+    """Compare the committed offsets with the copies.
 
-    Values before the offset count as sent, so a copy without its offset is unwritten, an offset without its copy is a
-    lost write, and what was copied twice is a duplicate.
+    Values before the offset count as sent. So a copy without its offset is unwritten, an offset without its copy is a
+    lost write, and a double copy is a duplicate.
     """
     expected, found = [], {}
     for partition in range(PARTITIONS):
-        # What was left open has run out, or ends now.
+        # Open transactions have timed out, or end now.
         yield from new_producer(_transactional_id(partition))
         end = yield from _position(partition)
         name = partition_name(COPIES, partition)

@@ -1,4 +1,4 @@
-"""A script of clients with groups, transactions, faults and hours that pass: `python -m` prints the digest of a run."""
+"""A script of clients with groups, transactions, faults and passing hours. `python -m` prints the digest of a run."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def create(client: Any, partitions: int = 2, names: Sequence[str] = (TOPIC,)) ->
 def produce_request(
     partition: int, *values: bytes, topic: str = TOPIC, transactional_id: str | None = None, **batch: Any
 ) -> Any:
-    """One batch for one partition."""
+    """Return a request with one batch for one partition."""
     records = [Record(value=value, timestamp_ms=1_700_000_000_000) for value in values]
     if transactional_id is not None:
         batch["attributes"] = TRANSACTIONAL
@@ -46,7 +46,7 @@ def produce_request(
 
 
 def fetch_request(partition: int, offset: int = 0, max_wait_ms: int = 500, topic: str = TOPIC) -> Any:
-    """A fetch of committed records."""
+    """Return a fetch of committed records."""
     wanted = fetch.FetchPartition(partition, fetch_offset=offset, partition_max_bytes=1 << 20)
     return fetch.FetchRequest(
         max_wait_ms=max_wait_ms, min_bytes=1, isolation_level=1, topics=[fetch.FetchTopic(topic, partitions=[wanted])]
@@ -127,14 +127,14 @@ def play(server: SimulatedServer) -> None:
         client.send(fetch_request(1, 4), 12)
     fourth = server.connect()
     _transaction(fourth, 5_000, committed=None)
-    # Sessions and the open transaction run out.
+    # Sessions and the open transaction time out.
     server.run_ms(120_000)
     fourth.call(fetch_request(0), 12)
     fourth.call(metadata.MetadataRequest(None), 9)
 
 
 def run(seed: int) -> str:
-    """Run the script on a new server; return the digest of all that it gave."""
+    """Run the script on a new server. Return the digest of all its results."""
     with SimulatedServer(SETTINGS, seed=seed) as server:
         play(server)
         return server.fingerprint()

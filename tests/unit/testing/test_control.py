@@ -1,4 +1,4 @@
-"""The extension `control`: each of its paths, whom it answers, and `klamm serve --ephemeral`."""
+"""Tests of the extension `control`: its paths, the clients that it answers, and `klamm serve --ephemeral`."""
 
 import http.client
 import json
@@ -83,7 +83,7 @@ def test_topics_and_records_are_created_and_read_over_http(server, control):
         ("/leaders/t", {"partition": 0}, '"node" is required'),
     ],
 )
-def test_an_argument_that_is_wrong_is_named(control, path, body, said):
+def test_an_invalid_argument_is_named(control, path, body, said):
     assert control("POST", path, body) == (400, {"error": said})
 
 
@@ -155,7 +155,7 @@ def test_a_body_that_is_too_large_is_not_read(control):
     assert control("POST", "/topics", headers={"Content-Length": "9\N{SUPERSCRIPT TWO}"})[0] == 400
 
 
-def test_it_listens_on_this_machine_alone(capsys):
+def test_the_http_api_listens_only_on_this_machine(capsys):
     settings = ["--set", 'server.extensions=["control"]', "--set", "control.bind=0.0.0.0:0"]
     assert main(["check", *settings]) == 2
     assert 'control.bind: must be a loopback address and a port, e.g. 127.0.0.1:0, not "0.0.0.0:0"' in (
@@ -163,7 +163,7 @@ def test_it_listens_on_this_machine_alone(capsys):
     )
 
 
-def test_a_server_without_the_parts_says_so():
+def test_a_request_for_a_missing_part_gets_an_error_that_says_so():
     with EmbeddedServer(['server.extensions=["control"]']) as server:
         (extension,) = server.server.extensions
         control = Control(extension.url, extension.ready_file_entries()["token"])
@@ -195,7 +195,7 @@ def test_server_starts_for_tests_in_any_language(tmp_path):
         process.stdout.close()
 
 
-def test_a_server_with_users_stops_as_its_parent_does(tmp_path):
+def test_a_server_with_users_stops_with_its_parent_process(tmp_path):
     ready = tmp_path / "ready.json"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-m", "klamm", "serve", "--ephemeral", "--secure", "--stop-at-eof"]
@@ -225,12 +225,12 @@ def test_a_server_with_users_stops_as_its_parent_does(tmp_path):
         process.wait()
 
 
-def test_a_listener_with_users_is_for_tests(capsys):
+def test_a_listener_with_users_requires_a_server_for_tests(capsys):
     assert main(["serve", "--secure"]) == 2
     assert capsys.readouterr().err == "--secure: needs --ephemeral, and cannot be used with a file\n"
 
 
-def test_a_seed_is_for_tests(capsys):
+def test_a_seed_requires_a_server_for_tests(capsys):
     assert main(["serve", "--seed", "7"]) == 2
     assert capsys.readouterr().err == "--seed: needs --ephemeral: keys and salts made from a seed can be guessed\n"
 
@@ -283,7 +283,7 @@ def test_groups_are_listed_over_http(server, control):
     assert control("GET", "/groups/readers")[1]["state"] == "Dead"
 
 
-def test_a_timeline_for_the_report_of_a_failing_test(server, control):
+def test_the_timeline_is_returned_over_http(server, control):
     control("DELETE", "/requests")
     assert control("GET", "/timeline") == (200, {"text": "", "html": ""})
     with RawClient(server.address(), client_id="mine") as client:
@@ -297,7 +297,7 @@ def test_a_timeline_for_the_report_of_a_failing_test(server, control):
 
 @pytest.fixture(scope="module")
 def three_nodes(tmp_path_factory):
-    """A server of three nodes, a client of its HTTP API, and a ready file as `klamm serve` writes it."""
+    """Yield a server of three nodes, a client of its HTTP API, and a ready file as `klamm serve` writes it."""
     with EmbeddedServer(['server.extensions=["control"]', "control.token=sesame"], nodes=3) as server:
         (extension,) = server.server.extensions
         ready_file = tmp_path_factory.mktemp("nodes") / "ready.json"

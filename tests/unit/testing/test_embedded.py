@@ -1,4 +1,4 @@
-"""`EmbeddedServer` with arguments that are easy to get wrong: each works, or the error says what to write instead."""
+"""Arguments of `EmbeddedServer` that are easily wrong either work, or the error says what to write instead."""
 
 import pytest
 
@@ -15,12 +15,12 @@ JOIN = JoinGroupRequest("readers", 10_000, 10_000, "", None, "consumer", [JoinGr
 ECHO = ["listeners.default.api_set=echo"]
 
 
-def test_a_plugin_that_is_installed_may_be_handed_over_too():
+def test_an_installed_plugin_may_also_be_passed_as_an_argument():
     with EmbeddedServer(ECHO, plugins=[klamm_echo]) as server, RawClient(server.address()) as client:
         assert client.call(MetadataRequest(topics=None), 12).cluster_id == "klamm-echo"
 
 
-def test_a_listener_that_is_not_there_is_named_with_those_that_are():
+def test_an_unknown_listener_is_named_with_the_known_ones():
     with EmbeddedServer(ECHO) as server:
         with pytest.raises(KeyError, match='no listener "defualt"; did you mean "default"'):
             server.address("defualt")
@@ -55,7 +55,7 @@ def test_paths_may_be_strings(tmp_path):
         assert server.server.data_dir == tmp_path / "data"
 
 
-def test_one_setting_is_a_list_too():
+def test_a_single_setting_may_be_passed_without_a_list():
     with pytest.raises(TypeError, match=r"settings must be a list of KEY=VALUE: \['a=b'\], not 'a=b'"):
         EmbeddedServer("a=b")
 
@@ -64,7 +64,7 @@ def delay_ms(server):
     return server.plan.api_sets["broker"].settings.group_initial_rebalance_delay_ms
 
 
-def test_a_new_group_waits_for_no_more_members(tmp_path):
+def test_a_new_group_does_not_wait_for_more_members(tmp_path):
     assert delay_ms(EmbeddedServer()) == 0
     assert delay_ms(EmbeddedServer(["group.initial.rebalance.delay.ms=40"])) == 40
     file = tmp_path / "klamm.toml"
@@ -75,7 +75,7 @@ def test_a_new_group_waits_for_no_more_members(tmp_path):
     assert served.api_sets["broker"].settings.group_initial_rebalance_delay_ms == 3000
 
 
-def test_a_plugin_of_one_server_is_not_one_of_the_next():
+def test_a_plugin_of_one_server_does_not_appear_in_the_next():
     class Plugin:
         @hookimpl
         def klamm_api_sets(self):
@@ -87,8 +87,8 @@ def test_a_plugin_of_one_server_is_not_one_of_the_next():
         EmbeddedServer(settings)
 
 
-def test_what_is_installed_meanwhile_is_found(tmp_path, monkeypatch):
-    """Servers of one process share the plugins that are installed."""
+def test_plugins_that_are_installed_meanwhile_are_found(tmp_path, monkeypatch):
+    """Servers of one process share the installed plugins."""
     settings = ["listeners.default.gates=['made-up-gate']"]
     with pytest.raises(ConfigError, match="made-up-gate"):
         EmbeddedServer(settings)

@@ -1,4 +1,4 @@
-"""The filter `faults`: each kind as the bytes on the wire, which requests a rule is for, and what it reports."""
+"""Tests of the filter `faults`: each kind of fault in the bytes on the wire, matching requests, and reports."""
 
 import contextlib
 import re
@@ -57,7 +57,7 @@ def produced(topic, partition=0, acks=-1):
 
 
 def put(client, topic, partition=0):
-    """The error of a Produce."""
+    """Produce a record. Return the error code."""
     return client.call(produced(topic, partition), 9).responses[0].partition_responses[0].error_code
 
 
@@ -75,7 +75,7 @@ def count(server, topic):
     return len(server.consume(topic))
 
 
-# ---- each kind
+# ---- kinds of faults
 
 
 def both(topic, acks=-1):
@@ -126,7 +126,7 @@ def test_one_partition_of_a_fetch_and_of_metadata_gets_an_error(server, client, 
     assert codes == {0: ErrorCode.OFFSET_NOT_AVAILABLE, 1: 0}
 
 
-def test_requests_of_two_connections_change_places(server, client, topic):
+def test_requests_of_two_connections_are_swapped(server, client, topic):
     fault = server.faults.add("reorder", api="Produce", topic=topic, delay_ms=10_000, count=1)
     correlation_id = client.send(produced(topic, 0), 9)
     fault.wait()
@@ -140,14 +140,14 @@ def test_requests_of_two_connections_change_places(server, client, topic):
     assert fault.fired == 1
 
 
-def test_without_another_connection_a_request_waits_for_its_time(server, client, topic):
+def test_a_request_without_one_to_swap_with_waits_for_its_time(server, client, topic):
     server.faults.add("reorder", api="Produce", topic=topic, delay_ms=150)
     started = time.monotonic()
     assert put(client, topic) == 0
     assert time.monotonic() - started >= 0.15
 
 
-def test_a_rule_for_a_node_is_for_the_one_that_metadata_names(server, client, topic):
+def test_a_rule_for_a_node_applies_to_the_node_that_metadata_names(server, client, topic):
     (broker,) = client.call(named(topic), 12).brokers
     rule = {"api": "Produce", "error": "NOT_LEADER_OR_FOLLOWER"}
     server.faults.add("error", node=broker.node_id + 1, **rule)
@@ -166,7 +166,7 @@ def test_fault_returns_an_error_before_or_after_the_append(server, client, topic
 
 
 @pytest.mark.parametrize(("kind", "meanwhile"), [("delay", 0), ("slow", 1)])
-def test_delayed_answers_are_late(server, client, topic, kind, meanwhile):
+def test_answers_are_delayed(server, client, topic, kind, meanwhile):
     fault = server.faults.add(kind, api="Produce", delay_ms=60_000, count=1)
     correlation_id = client.send(produced(topic), 9)
     fault.wait()
@@ -177,7 +177,7 @@ def test_delayed_answers_are_late(server, client, topic, kind, meanwhile):
 
 
 @pytest.mark.parametrize(("kind", "appended"), [("disconnect", 0), ("disconnect_after", 1)])
-def test_a_lost_connection(server, client, topic, kind, appended):
+def test_a_connection_is_lost_before_or_after_the_append(server, client, topic, kind, appended):
     server.faults.add(kind, api="Produce")
     with pytest.raises(ConnectionError):
         put(client, topic)
@@ -185,7 +185,7 @@ def test_a_lost_connection(server, client, topic, kind, appended):
 
 
 @pytest.mark.parametrize("version", [8, 9])
-def test_an_answer_that_is_cut(server, client, topic, version):
+def test_an_answer_is_truncated(server, client, topic, version):
     server.faults.add("truncate", api="Produce")
     client.send(produced(topic), version)
     head = client._take(8)
@@ -199,7 +199,7 @@ def test_an_answer_that_is_cut(server, client, topic, version):
     assert count(server, topic) == 1
 
 
-def test_records_that_are_corrupt(server, client, topic):
+def test_records_are_corrupted(server, client, topic):
     server.produce(topic, "value")
     server.faults.add("corrupt", api="Fetch", count=1)
     bad, good = (client.call(fetched(topic), 11).responses[0].partitions[0].records for _ in range(2))
@@ -208,7 +208,7 @@ def test_records_that_are_corrupt(server, client, topic):
     assert list(iterate_batches(bytes(good)))
 
 
-def test_an_answer_that_is_corrupt(server, client):
+def test_an_answer_is_corrupted(server, client):
     wanted = find_coordinator.FindCoordinatorRequest("group")
     client.call(wanted, 1)
     server.faults.add("corrupt", api="FindCoordinator", count=1)
@@ -228,7 +228,7 @@ def test_stale_metadata_is_returned_as_before_an_election(server, client, topic)
     assert {one.error_code for one in found.partitions} == {0}
 
 
-def test_a_coordinator_that_has_moved(server, client):
+def test_a_coordinator_appears_to_have_moved(server, client):
     server.faults.add("coordinator_moved", group="readers")
     assert client.call(heartbeat.HeartbeatRequest("readers"), 4).error_code == ErrorCode.NOT_COORDINATOR
     assert client.call(heartbeat.HeartbeatRequest("others"), 4).error_code != ErrorCode.NOT_COORDINATOR
@@ -236,7 +236,7 @@ def test_a_coordinator_that_has_moved(server, client):
 
 
 @pytest.mark.parametrize("module", [consumer_group_heartbeat, share_group_heartbeat])
-def test_members_of_other_kinds_of_groups_see_it_too(server, client, module):
+def test_a_moved_coordinator_is_reported_to_all_kinds_of_groups(server, client, module):
     server.faults.add("coordinator_moved", group="readers")
     request = vars(module)[f"{module.NAME}Request"]("readers", "member", 1)
     assert client.call(request, 1).error_code == ErrorCode.NOT_COORDINATOR
@@ -251,7 +251,7 @@ def test_fault_throttles_a_client(server, client, topic):
     assert client.receive(produce.API_KEY, 9, correlation_id).throttle_time_ms == 0
 
 
-# ---- which requests
+# ---- matching requests
 
 
 @pytest.mark.parametrize(
@@ -287,7 +287,7 @@ def test_a_rule_applies_to_the_requests_that_match_it(server, client, topic, rul
     assert (answer.error_code == ErrorCode.POLICY_VIOLATION) is concerned
 
 
-def test_a_rule_without_apis_leaves_api_versions_and_the_helpers_alone(server, client, topic):
+def test_a_rule_without_apis_does_not_apply_to_api_versions_and_helpers(server, client, topic):
     fault = server.faults.add("disconnect")
     server.produce(topic, "value")
     with RawClient(server.address()) as other:
@@ -309,7 +309,7 @@ def test_one_seed_gives_the_same_faults_again(server, client, topic):
     assert 5 < sum(map(bool, first)) < 35
 
 
-def test_a_fault_is_waited_for_and_taken_away(server, client, topic):
+def test_a_test_can_wait_for_a_fault_and_remove_it(server, client, topic):
     fault = server.faults.add("error", api="Produce", error="POLICY_VIOLATION")
     what = r"fault error-.*: error, api=\('Produce',\), error='POLICY_VIOLATION', fired 0 times>"
     with pytest.raises(TimeoutError, match=f"{what}: fired 0 times in 0.01 s, not 1"):
@@ -322,7 +322,7 @@ def test_a_fault_is_waited_for_and_taken_away(server, client, topic):
     assert put(client, topic) == 0
 
 
-def test_a_wait_in_vain_says_what_the_requests_lacked(server, client, topic):
+def test_the_error_of_a_wait_names_the_unmet_conditions(server, client, topic):
     other = server.create_topic()
     first = server.faults.add("error", api="Produce", error="POLICY_VIOLATION", topic=topic, after=1)
     put(client, topic)
@@ -347,14 +347,14 @@ def test_a_wait_in_vain_says_what_the_requests_lacked(server, client, topic):
         ({"probability": 0.0}, "1 escaped (probability = 0)"),
     ],
 )
-def test_each_condition_has_words(server, client, topic, condition, unmet):
+def test_each_condition_has_a_text(server, client, topic, condition, unmet):
     fault = server.faults.add("error", api="Produce", error="POLICY_VIOLATION", **condition)
     put(client, topic)
     with pytest.raises(TimeoutError, match=re.escape(unmet)):
         fault.wait(timeout_s=0)
 
 
-def test_a_rule_that_no_request_reaches(server, client, topic):
+def test_the_error_of_a_wait_says_that_no_request_reached_the_rule(server, client, topic):
     server.faults.add("error", api="Produce", error="POLICY_VIOLATION")
     behind = server.faults.add("disconnect", api="Produce")
     put(client, topic)
@@ -369,13 +369,13 @@ def test_a_rule_that_no_request_reaches(server, client, topic):
         (consumer_group_heartbeat.ConsumerGroupHeartbeatRequest("g", subscribed_topic_names=["t"]), 0, {"topic": "t"}),
     ],
 )
-def test_names_in_lists_count(server, client, request_, version, entity):
+def test_names_in_lists_match_a_rule(server, client, request_, version, entity):
     fault = server.faults.add("error", error="POLICY_VIOLATION", **entity)
     client.call(request_, version)
     assert fault.fired == 1
 
 
-def test_produce_without_an_answer(server, client, topic):
+def test_an_error_for_a_produce_without_a_response_closes_the_connection(server, client, topic):
     server.faults.add("error", api="Produce", error="POLICY_VIOLATION")
     client.send(produced(topic, acks=0), 9)
     assert client.at_end()
@@ -414,12 +414,12 @@ def test_produce_without_an_answer(server, client, topic):
         ("disconnect", {"probability": 2.0}, "probability: must be at most 1"),
     ],
 )
-def test_wrong_rule_is_refused(server, kind, options, problem):
+def test_an_invalid_rule_is_refused(server, kind, options, problem):
     with pytest.raises(ValueError, match=problem):
         server.faults.add(kind, **options)
 
 
-def test_every_kind_has_a_place_in_this_file(server):
+def test_this_file_tests_every_kind_of_fault(server):
     with pytest.raises(ValueError) as caught:
         server.faults.add("?")
     assert all(kind in str(caught.value) for kind in KINDS)
@@ -449,7 +449,7 @@ count = 1
     assert 'faults.rules.refuse: the kind "error" needs an error' in capsys.readouterr().err
 
 
-def test_chaos_is_survived(tmp_path):
+def test_records_survive_random_faults(tmp_path):
     with EmbeddedServer(["listeners.default.faults.chaos=true"], faults=True) as server:
         topic = server.create_topic()
         done = 0
@@ -461,12 +461,12 @@ def test_chaos_is_survived(tmp_path):
         assert len(server.consume(topic)) >= 300
 
 
-def test_the_helpers_raise_what_the_server_says(server):
+def test_the_helpers_raise_the_servers_errors(server):
     with pytest.raises(KafkaError):
         server.admin.partitions("nowhere")
 
 
-def test_a_rule_for_one_of_two_nodes_leaves_the_other_alone():
+def test_a_rule_for_one_node_does_not_apply_to_another():
     with EmbeddedServer(nodes=2, faults=True) as server, RawClient(server.address()) as client:
         brokers = client.call(metadata.MetadataRequest(topics=[]), 12).brokers
         first, second = sorted(brokers, key=lambda broker: broker.node_id)

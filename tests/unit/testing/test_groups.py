@@ -1,4 +1,4 @@
-"""`EmbeddedServer.group`: members, assignments, committed offsets, lag; of both protocols; on one node and several."""
+"""Tests of `EmbeddedServer.group`: members, assignments, offsets and lag, with both protocols and several nodes."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -35,7 +35,7 @@ def client(server):
 
 
 class Classic:
-    """Joins, is assigned partitions 0 and 1, commits and leaves by the classic protocol."""
+    """A client that joins, is assigned partitions 0 and 1, commits and leaves with the classic protocol."""
 
     def join(self, client, topic):
         join = JoinGroupRequest(NAME, 30_000, 30_000, "", None, "consumer")
@@ -53,7 +53,7 @@ class Classic:
 
 
 class Consumer:
-    """The same by the consumer protocol."""
+    """The same with the consumer protocol."""
 
     def join(self, client, topic):
         beat = ConsumerGroupHeartbeatRequest(NAME, "m" * 22, 0, rebalance_timeout_ms=30_000)
@@ -93,7 +93,7 @@ def test_a_group_reports_its_members_offsets_and_lag(server, client, kind):
     assert group.lag() == {(topic, 0): 1}
 
 
-def test_a_wait_in_vain_says_how_it_is(server, client):
+def test_the_error_of_a_wait_describes_the_group(server, client):
     with pytest.raises(
         TimeoutError, match="group readers: not within 0.01 s; it is Dead, has 0 members and a lag of 0"
     ):

@@ -1,4 +1,4 @@
-"""The helpers of `EmbeddedServer`: topics, records, waiting, a restart, a reset, time that moves."""
+"""Tests of the helpers of `EmbeddedServer`: topics, records, waits, restarts, resets, and a clock that tests move."""
 
 import asyncio
 import re
@@ -13,7 +13,7 @@ from klamm.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestPro
 
 
 class ListTopics:
-    """Asks for all topics as a user of a `SecureServer`."""
+    """Lists all topics as a user of a `SecureServer`."""
 
     def __init__(self, user):
         self.user = user
@@ -30,7 +30,7 @@ def server():
         yield server
 
 
-def test_records_go_in_and_come_out(server):
+def test_records_are_produced_and_consumed(server):
     topic = server.create_topic(partitions=2, configs={"retention.ms": 3_600_000})
     assert server.produce(topic, "one", b"two", key="k", headers=[("h", b"1")], timestamp_ms=None) == 0
     assert server.produce(topic, "three", partition=1) == 0
@@ -47,7 +47,7 @@ def test_records_go_in_and_come_out(server):
     assert server.admin.topics()[topic] == 2
 
 
-def test_faults_are_reported(server):
+def test_wrong_arguments_are_reported(server):
     topic = server.create_topic()
     with pytest.raises(KafkaError, match="TOPIC_ALREADY_EXISTS"):
         server.create_topic(topic)
@@ -73,7 +73,7 @@ def test_faults_are_reported(server):
         ({"headers": [("trace", "1")]}, "the value of the header trace is bytes or None, not str"),
     ],
 )
-def test_values_that_are_not_records_are_an_error(server, options, message):
+def test_values_of_a_wrong_type_are_an_error(server, options, message):
     topic = server.create_topic()
     value = options.pop("value", b"")
     with pytest.raises(TypeError, match=message):
@@ -92,7 +92,7 @@ def test_a_misspelled_right_or_user_is_an_error():
     server.stop()
 
 
-def test_access_is_what_a_test_says():
+def test_users_have_the_rights_that_a_test_gives_them():
     alice = ListTopics("alice")
     with SecureServer() as server:
         orders, other = server.create_topic("orders"), server.create_topic("other")
@@ -114,7 +114,7 @@ def test_access_is_what_a_test_says():
 
 
 @pytest.mark.parametrize("client", ["confluent-kafka", "kafka-python", "aiokafka", "java", "kafkajs", "go"])
-def test_a_client_is_given_its_own_words(server, client):
+def test_the_configuration_of_each_client_has_its_own_names(server, client):
     (bootstrap,) = (
         value if isinstance(value, str) else value[0]
         for key, value in server.client_settings(client).items()
@@ -146,8 +146,8 @@ def test_a_part_is_found_by_its_name(server):
         server.part("other", "plaintext")
 
 
-def test_transactions_of_librdkafka_go_on_after_a_restart():
-    """With the setting that docs/clients/librdkafka-restart.md names: without it the second transaction hangs."""
+def test_transactions_of_librdkafka_continue_after_a_restart():
+    """This requires the setting of docs/clients/librdkafka-restart.md. Without it the second transaction hangs."""
     confluent_kafka = pytest.importorskip("confluent_kafka")
     with EmbeddedServer() as server:
         source, target = server.create_topic(), server.create_topic()
@@ -197,7 +197,7 @@ def test_a_restart_that_fails_leaves_nothing_behind():
         assert not server.server.data_dir.exists()
 
 
-def test_a_reset_takes_everything_away():
+def test_a_reset_removes_everything():
     with EmbeddedServer() as server:
         server.produce(server.create_topic(), "gone")
         server.reset()
@@ -212,7 +212,7 @@ def joined(client, session_ms):
     return client.call(join, 5)
 
 
-def test_time_that_a_test_moves_ends_sessions_and_stamps_records():
+def test_a_clock_that_a_test_moves_ends_sessions_and_sets_timestamps():
     with EmbeddedServer(clock=MovingClock()) as server:
         topic = server.create_topic(configs={"message.timestamp.type": "LogAppendTime"})
         server.produce(topic, "early")

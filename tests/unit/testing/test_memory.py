@@ -1,4 +1,4 @@
-"""Parts without a server: a listener and a channel in memory, a raw client over any socket, certificates."""
+"""Tests of parts without a server: a listener and a channel in memory, a raw client over any socket, certificates."""
 
 import socket
 import ssl
@@ -61,7 +61,7 @@ def test_requests_pass_as_bytes():
         channel.send_frame(b"garbage")
 
 
-def test_a_later_answer_comes_when_time_moves():
+def test_a_delayed_answer_comes_when_the_clock_moves():
     channel = MemoryChannel(Small().handlers())
     with pytest.raises(LookupError):
         channel.call(heartbeat.HeartbeatRequest("later"), 4)
@@ -69,7 +69,7 @@ def test_a_later_answer_comes_when_time_moves():
     assert channel.answer().error_code == 0
 
 
-def test_a_filter_that_holds():
+def test_a_filter_can_hold_a_message():
     channel = MemoryChannel(Small().handlers(), filters=[Slow()])
     with pytest.raises(LookupError):
         channel.call(metadata.MetadataRequest(None), 12)
@@ -77,7 +77,7 @@ def test_a_filter_that_holds():
     assert channel.answer().cluster_id == "ANONYMOUS"
 
 
-def test_request_is_answered_by_hand_once():
+def test_a_test_can_answer_a_request_once():
     context = MemoryListener().request(metadata.MetadataRequest(None), 12)
     context.respond("an answer")
     assert context.responder.responses == ["an answer"]

@@ -1,4 +1,4 @@
-"""The description of the HTTP control API: it has every request, and every answer is as it says."""
+"""Tests of the OpenAPI description of the HTTP control API: it has every request, and answers match it."""
 
 import http.client
 import json
@@ -31,7 +31,7 @@ OPERATIONS = {
     for method, operation in methods.items()
 }
 SCHEMAS = DOCUMENT["components"]["schemas"]
-# An operation that is not here is called without options.
+# Operations that are not in this table are called without options.
 OPTIONS = {
     "createTopic": {"name": "made", "partitions": 1, "configs": {"retention.ms": 1000}},
     "produce": {"values": ["three", None], "key": "k"},
@@ -68,7 +68,7 @@ def server(tmp_path_factory):
 
 @pytest.fixture
 def call(server):
-    """Sends what an operation describes to a server with a topic, a fault and a recorded request."""
+    """Return a function that sends an operation to a server with a topic, a fault and a recorded request."""
     (extension,) = server.server.extensions
     connection = http.client.HTTPConnection(extension.url.removeprefix("http://"), timeout=60)
     server.reset()
@@ -115,15 +115,15 @@ def test_each_request_is_answered_as_described(call, name):
 
 
 def test_each_operation_of_the_server_is_described(server):
-    """The server finds its operations itself: a class that is not in the list would be neither served nor described."""
+    """The server finds its operations itself. A class outside the list would be neither served nor described."""
     (extension,) = server.server.extensions
     served = [(one.method, one.path) for _, one in extension._http.operations]
     assert sorted(served) == sorted((method, path) for method, path, _ in OPERATIONS.values())
     assert len(OPERATIONS) == len(served), "each has a name of its own"
 
 
-def test_options_are_tried(call):
-    """So that the test of answers above sends each of them."""
+def test_the_cases_contain_every_option(call):
+    """The test of answers sends each of these options."""
     for name, (_, _, operation) in OPERATIONS.items():
         described = {one["name"] for one in operation.get("parameters", ()) if one["in"] == "query"}
         if "requestBody" in operation:
@@ -162,7 +162,7 @@ def test_a_fault_is_described_as_the_filter_takes_it():
     assert get_args(values.FaultKind) == tuple(kind.value for kind in FaultKind)
 
 
-def test_references_lead_somewhere():
+def test_references_of_the_description_exist():
     found = set(re.findall(r'"\$ref": "#/components/(\w+)/(\w+)"', json.dumps(DOCUMENT)))
     assert {(kind, name) for kind in ("schemas", "responses") for name in DOCUMENT["components"][kind]} == found
     assert set(ERRORS) == {*DOCUMENT["components"]["responses"], "405"}

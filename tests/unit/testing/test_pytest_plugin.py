@@ -1,4 +1,4 @@
-"""The pytest plugin: suites that use its fixtures, run by a pytest of their own."""
+"""Tests of the pytest plugin: suites that use its fixtures, in a separate pytest."""
 
 import os
 import re
@@ -18,12 +18,12 @@ import klamm_pytest
 
 @pytest.fixture
 def run(tmp_path):
-    """`run(SUITE, *arguments, ini=…)` → exit code and output."""
+    """Return `run(SUITE, *arguments, ini=…)`, which returns exit code and output."""
 
     def run_suite(suite, *arguments, ini="", plugins=("klamm_pytest",)):
         (tmp_path / "test_suite.py").write_text(textwrap.dedent(suite), encoding="utf-8")
         (tmp_path / "pytest.ini").write_text(f"[pytest]\n{textwrap.dedent(ini)}", encoding="utf-8")
-        # Nothing but what is named: the plugin may be installed, or not yet.
+        # Only the named plugins are loaded, because klamm's plugin may be installed or not.
         environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
         environment["PYTHONPATH"] = os.pathsep.join(sys.path)
         named = [word for plugin in plugins for word in ("-p", plugin)]
@@ -91,7 +91,7 @@ ASKS = """
 
 
 def timeline_in(output):
-    """The lines of the timeline in a report, and the page's path."""
+    """Return the lines of the timeline in a report, and the path of its page."""
     *lines, page = re.search(r"klamm: timeline -*\n(.*?\.html)\n", output, re.DOTALL)[1].splitlines()
     return lines, Path(page)
 
@@ -125,7 +125,7 @@ def test_the_report_of_a_failing_test_is_a_timeline(run, tmp_path):
     assert "of another test" not in output + shown
 
 
-def test_a_timeline_lies_beside_the_other_reports(run, tmp_path):
+def test_a_timeline_is_written_beside_the_other_reports(run, tmp_path):
     suite = (
         ASKS
         + """
@@ -247,7 +247,7 @@ def test_nothing_is_imported_until_a_test_uses_it(run):
     assert code == 0, output
 
 
-def test_workers_of_xdist_have_brokers_of_their_own(run):
+def test_workers_of_xdist_have_separate_brokers(run):
     suite = """
         import pytest
 
@@ -263,7 +263,7 @@ def test_workers_of_xdist_have_brokers_of_their_own(run):
 
 
 @pytest.mark.once
-def test_clients_that_have_to_show_who_they_are(run):
+def test_clients_can_authenticate(run):
     code, output = run("""
         from confluent_kafka import Consumer, KafkaException, Producer
         import pytest
@@ -350,7 +350,7 @@ def test_a_failing_test_prints_its_seed_and_the_command_that_repeats_it(run, tmp
     assert given.findall(run(suite)[1]) != given.findall(output)
 
 
-def test_a_marker_has_the_seed_unless_the_command_line_names_one(run):
+def test_the_seed_of_a_marker_applies_unless_the_command_line_has_one(run):
     suite = SIMULATED + (
         """
         @pytest.mark.klamm("num.partitions=7", seed=5)

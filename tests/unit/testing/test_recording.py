@@ -1,4 +1,4 @@
-"""The observer `recording`: what it keeps, how that reads as JSON, and `klamm replay`."""
+"""Tests of the observer `recording`: its requests, their JSON, and `klamm replay`."""
 
 import json
 from concurrent.futures import ThreadPoolExecutor
@@ -56,13 +56,13 @@ def test_requests_are_recorded_with_their_answers(server, client):
         server.requests("Produse")
 
 
-def test_a_request_is_recorded_before_its_client_can_look(server, client):
+def test_a_request_is_recorded_before_its_client_gets_the_answer(server, client):
     for number in range(200):
         client.call(find_coordinator.FindCoordinatorRequest(f"g{number}"), 3)
         assert len(server.requests()) == number + 1
 
 
-def test_requests_are_waited_for(server, client):
+def test_a_test_can_wait_for_requests(server, client):
     with pytest.raises(TimeoutError, match="0 requests FindCoordinator came in 0.01 s, not 1"):
         server.requests("FindCoordinator", count=1, timeout_s=0.01)
     with ThreadPoolExecutor(1) as waiting:
@@ -71,7 +71,7 @@ def test_requests_are_waited_for(server, client):
         assert len(found.result()) == 1
 
 
-def test_json_reads_well(server, client):
+def test_requests_are_written_as_readable_json(server, client):
     topic = server.create_topic()
     client.call(produced(topic), 9)
     (one,) = recorded(server, 1)
@@ -83,7 +83,7 @@ def test_json_reads_well(server, client):
     assert found["principal"] == "User:ANONYMOUS"
 
 
-def test_the_oldest_go_first():
+def test_the_oldest_requests_are_removed_first():
     settings = ["listeners.default.recording.max_requests=2"]
     with EmbeddedServer(settings, recording=True) as server, RawClient(server.address()) as client:
         for name in "abc":

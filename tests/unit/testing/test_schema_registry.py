@@ -1,4 +1,4 @@
-"""The extension `schema_registry`: its paths, its errors, and what it keeps in the topic."""
+"""Tests of the extension `schema_registry`: its paths, its errors, and its records in the topic."""
 
 import json
 
@@ -25,7 +25,7 @@ def rest(server):
     return Rest(server.schema_registry_url)
 
 
-def test_what_is_registered_can_be_read(rest):
+def test_registered_schemas_can_be_read(rest):
     assert rest("GET", "/") == (200, {})
     text = json.dumps(TWO, separators=(",", ":"))
     made = {"id": 1, "version": 1, "schemaType": "AVRO", "schema": text}
@@ -57,7 +57,7 @@ def test_answers_have_the_content_type(rest):
         assert rest.raw("GET", path)[2]["Content-Type"] == "application/vnd.schemaregistry.v1+json"
 
 
-def test_what_is_not_there(rest):
+def test_missing_schemas_subjects_and_versions_are_errors(rest):
     rest.register("s", TWO)
     assert rest("GET", "/subjects/none/versions") == (
         404,
@@ -97,13 +97,13 @@ def test_what_is_not_there(rest):
         ('{"type":"fixed","name":"F","size":1' + "0" * 5000 + "}", "details"),
     ],
 )
-def test_what_is_no_schema(rest, schema, said):
+def test_invalid_schemas_are_refused(rest, schema, said):
     status, answer = rest.register("s", schema)
     assert (status, answer["error_code"]) == (422, 42201)
     assert said in answer["message"]
 
 
-def test_unknown_types_and_wrong_bodies(rest):
+def test_unknown_types_and_invalid_bodies_are_refused(rest):
     assert rest.register("s", LONG, schemaType="XML")[1]["message"] == "Invalid schema type XML"
     for body in (b"{", b"[]", b"[" * 100_000):
         assert rest.raw("POST", "/subjects/s/versions", body)[0] == 400
@@ -130,7 +130,7 @@ def test_wrong_fields_are_errors_of_the_request(rest, body):
     assert rest("GET", "/subjects") == (200, [])
 
 
-def test_soft_and_permanent_deletes(rest):
+def test_versions_are_deleted_softly_and_permanently(rest):
     rest.register("s", TWO)
     rest.register("s", SPARE)
     assert rest("DELETE", "/subjects/s/versions/1?permanent=true")[1]["error_code"] == 40407
@@ -153,7 +153,7 @@ def test_soft_and_permanent_deletes(rest):
     assert rest("GET", "/subjects?deleted=true") == (200, [])
 
 
-def test_a_deleted_schema_comes_back_as_a_new_version_with_its_id(rest):
+def test_a_deleted_schema_returns_as_a_new_version_with_its_id(rest):
     rest.register("s", TWO)
     rest.register("s", SPARE)
     rest("DELETE", "/subjects/s/versions/1")
@@ -163,7 +163,7 @@ def test_a_deleted_schema_comes_back_as_a_new_version_with_its_id(rest):
     assert rest("GET", "/subjects/s/versions?deleted=true") == (200, [2, 3])
 
 
-def test_levels(rest):
+def test_compatibility_levels_can_be_set(rest):
     assert rest("GET", "/config") == (200, {"compatibilityLevel": "BACKWARD"})
     assert rest("PUT", "/config", {"compatibility": "full"}) == (200, {"compatibility": "FULL"})
     assert rest("PUT", "/config/s", {"compatibility": "NONE"}) == (200, {"compatibility": "NONE"})
@@ -180,7 +180,7 @@ def test_levels(rest):
     ("level", "allowed"),
     [("NONE", True), ("BACKWARD", False), ("FORWARD", True), ("FULL", False), ("FORWARD_TRANSITIVE", True)],
 )
-def test_a_level_decides_what_may_follow(rest, level, allowed):
+def test_the_compatibility_level_decides_which_schema_may_follow(rest, level, allowed):
     rest("PUT", "/config/s", {"compatibility": level})
     rest.register("s", TWO)
     path = "/compatibility/subjects/s/versions"
@@ -197,7 +197,7 @@ def test_a_level_decides_what_may_follow(rest, level, allowed):
         assert one in answer["message"]
 
 
-def test_transitive_levels_look_at_all_versions(rest):
+def test_transitive_levels_check_all_versions(rest):
     dropped = {**TWO, "fields": []}
     rest("PUT", "/config/s", {"compatibility": "NONE"})
     rest.register("s", dropped)
@@ -214,7 +214,7 @@ def test_a_subject_without_versions_allows_everything(rest):
     assert rest("POST", "/compatibility/subjects/new/versions?verbose=true", {"schema": "{"})[1]["messages"]
 
 
-def test_modes(rest):
+def test_modes_can_be_set(rest):
     rest.register("s", TWO)
     assert rest("GET", "/mode") == (200, {"mode": "READWRITE"})
     assert rest("PUT", "/mode/s", {"mode": "READONLY"}) == (200, {"mode": "READONLY"})
@@ -267,7 +267,7 @@ def test_a_reference_may_become_another_schema(rest):
     one = '{"type":"record","name":"One","fields":[{"name":"two","type":"Two"}]}'
     named = [{"name": "Two", "subject": "two", "version": 1}]
     rest.register("two", TWO)
-    # Parsed, but not registered: what it refers to can be deleted.
+    # The reference was parsed but not registered, so its target can be deleted.
     body = {"schema": one, "references": named}
     assert rest("POST", "/compatibility/subjects/one/versions", body) == (200, {"is_compatible": True})
     for query in ("", "?permanent=true"):
@@ -278,7 +278,7 @@ def test_a_reference_may_become_another_schema(rest):
     assert resolved["fields"][0]["type"] == SPARE
 
 
-def test_normalized_schemas_are_one(rest):
+def test_schemas_with_equal_normal_forms_are_one(rest):
     first = {"type": "record", "name": "n.R", "fields": [], "z": 1, "a": 2}
     second = {"a": 2, "fields": [], "z": 1, "namespace": "n", "name": "R", "type": "record"}
     assert rest.register("s", first, "?normalize=true")[1]["id"] == 1
@@ -289,7 +289,7 @@ def test_normalized_schemas_are_one(rest):
     assert rest.register("s", third)[1]["id"] == 3
 
 
-def test_json_schemas(rest):
+def test_json_schemas_are_registered(rest):
     text = '{"type":"object","properties":{"a":{"type":"string"}},"additionalProperties":false}'
     assert rest.register("s", text, schemaType="JSON")[1] == {
         "id": 1,
@@ -308,7 +308,7 @@ def test_json_schemas(rest):
     assert rest.register("two", one, schemaType="JSON")[1]["error_code"] == 42201
 
 
-def test_schemas_of_protocol_buffers(rest):
+def test_protobuf_schemas_are_registered(rest):
     pytest.importorskip("grpc_tools", exc_type=ImportError)
     text = 'syntax = "proto3";\n\nmessage M {\n  int32 a = 1;\n}\n'
     body = {"schemaType": "PROTOBUF"}
@@ -351,7 +351,7 @@ def test_records_have_the_format_of_the_real_registry(server, rest):
     ]
 
 
-def test_records_of_a_real_registry_are_read_and_others_left_alone(server, rest):
+def test_records_of_confluents_registry_are_read_and_others_ignored(server, rest):
     topic = "_schemas"
     rest("GET", "/subjects")
     server.produce(topic, None, key='{"keytype":"NOOP","magic":0}')
@@ -371,14 +371,14 @@ def test_records_of_a_real_registry_are_read_and_others_left_alone(server, rest)
     assert rest.register("t", '"int"')[1]["id"] == 10
 
 
-def test_settings_of_a_subject_take_the_place_of_those_of_all(rest):
+def test_settings_of_a_subject_precede_the_global_ones(rest):
     rest("PUT", "/config", {"compatibility": "NONE", "normalize": True})
     rest("PUT", "/config/s", {"normalize": False})
     expected = {"compatibilityLevel": "BACKWARD", "normalize": False}
     assert rest("GET", "/config/s") == rest("GET", "/config/s?defaultToGlobal=true") == (200, expected)
 
 
-def test_what_the_topic_does_not_take_is_an_error(server, rest):
+def test_a_failed_write_to_the_topic_is_an_error(server, rest):
     rest.register("s", TWO)
     server.admin.delete_topics("_schemas")
     assert rest.register("s", SPARE)[1]["error_code"] == 50001

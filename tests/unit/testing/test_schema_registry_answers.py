@@ -1,4 +1,4 @@
-"""klamm's Schema Registry against the answers of Confluent's to the same requests."""
+"""Compares klamm's Schema Registry with the answers of Confluent's to the same requests."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _without(key: str, found: Any) -> Any:
     return {name: each for name, each in found.items() if name != key}
 
 
-# What docs/schema-registry.md says of each is under "Differences from Confluent's".
+# docs/schema-registry.md explains each of these under "Differences from Confluent's".
 DIFFERENCES: dict[str, Callable[[Asked, Any, Any], bool]] = {
     "a request that has an error there is answered": lambda asked, theirs, mine: (
         theirs[0] == 500 and 400 <= mine[0] < 500
@@ -51,7 +51,7 @@ DIFFERENCES: dict[str, Callable[[Asked, Any, Any], bool]] = {
 }
 
 
-def test_answers_are_those_of_confluent_s_registry() -> None:
+def test_answers_equal_those_of_confluents_registry() -> None:
     with EmbeddedServer(schema_registry=True) as server:
         found = answers(server.schema_registry_url)
     used = set()

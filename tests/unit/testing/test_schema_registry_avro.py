@@ -1,4 +1,4 @@
-"""Avro in the Schema Registry: texts of schemas, and whether data of one can be read with another."""
+"""Tests of Avro in the Schema Registry: texts of schemas, and compatibility of readers and writers."""
 
 import json
 
@@ -15,7 +15,7 @@ def avro(value, references=None):
 
 
 def kinds(reader, writer):
-    """The kinds of problems of a reader's schema with a writer's."""
+    """Return the kinds of problems of a reader's schema with a writer's."""
     found = avro(reader).unreadable(avro(writer), Steps())
     return [each.split("'")[1] for each in found]
 
@@ -62,7 +62,7 @@ LIST = record(field("next", ["null", "R"]), field("value", "int"))
         ({"type": "map", "values": ["null", "long"]}, '{"type":"map","values":["null","long"]}'),
     ],
 )
-def test_the_text_is_java_s(value, text):
+def test_the_text_of_a_schema_equals_javas(value, text):
     assert avro(value).canonical() == text
     assert parse(text, {}).canonical() == text
 
@@ -106,7 +106,7 @@ def test_the_normal_form_has_names_and_attributes_in_order():
         (record(aliases="x"), "not an array of strings"),
     ],
 )
-def test_what_is_no_schema(value, said):
+def test_invalid_schemas_are_refused(value, said):
     with pytest.raises(ValueError, match=said):
         avro(value)
 
@@ -147,11 +147,11 @@ def test_what_is_no_schema(value, said):
         (LIST, {**LIST, "fields": LIST["fields"][:1]}, ["READER_FIELD_MISSING_DEFAULT_VALUE"]),
     ],
 )
-def test_what_can_be_read(reader, writer, found):
+def test_which_data_a_schema_can_read(reader, writer, found):
     assert kinds(reader, writer) == found
 
 
-def test_a_problem_names_the_place():
+def test_a_problem_names_its_place():
     reader, writer = record(field("a", {"type": "array", "items": FIXED})), {**FIXED, "size": 8}
     found = problems(
         "BACKWARD", ("AVRO", avro(reader)), [("AVRO", 3, avro(record(field("a", {"type": "array", "items": writer}))))]
@@ -176,7 +176,7 @@ def test_a_field_with_the_names_of_several_is_refused():
     assert "matches multiple fields" in one
 
 
-def test_forward_and_full_look_the_other_way_too():
+def test_forward_and_full_also_check_the_other_direction():
     old, new = avro(record(field("a", "int"))), avro(record())
     assert problems("BACKWARD", ("AVRO", new), [("AVRO", 1, old)]) == []
     for level in ("FORWARD", "FULL"):
@@ -186,7 +186,7 @@ def test_forward_and_full_look_the_other_way_too():
     assert problems("NONE", ("JSON", new), [("AVRO", 1, old)]) == []
 
 
-def test_a_large_earlier_schema_is_cut():
+def test_the_text_of_a_large_earlier_schema_is_cut():
     old = avro(record(field("a", "int"), doc="x" * 20_000))
     found = problems("FORWARD", ("AVRO", avro(record())), [("AVRO", 1, old)])
     assert found[-1].startswith("{oldSchema: <truncated> '")
@@ -202,14 +202,17 @@ def test_references_are_names_until_they_are_resolved():
     assert made.formatted("other") == made.canonical()
 
 
-def test_schemas_made_to_take_long_do_not():
+def test_schemas_that_are_made_to_take_long_are_checked_quickly():
     unions = [[record(name=f"{name}{number}") for number in range(900)] for name in "ab"]
     with pytest.raises(InvalidSchemaError, match="too complex"):
         problems("BACKWARD", ("AVRO", avro(unions[0])), [("AVRO", 1, avro(unions[1]))])
 
 
 def chained(of):
-    """Types of which each contains the one before it twice; every field of `of` differs from that of another chain."""
+    """Return types of which each contains the one before it twice.
+
+    Every field of `of` differs from that of another chain.
+    """
     made = record(field("x", of), name="L0")
     for level in range(1, 31):
         made = record(field("a", made), field("b", f"L{level - 1}"), name=f"L{level}")
@@ -236,19 +239,19 @@ LONG_NAME = "N" * 200_000
     ],
     ids=["a chain doubles its problems", "many fields are missing", "many symbols", "a long name in many problems"],
 )
-def test_comparisons_do_not_grow_beyond_their_steps(reader, writer):
+def test_the_number_of_steps_of_a_comparison_is_limited(reader, writer):
     with pytest.raises(InvalidSchemaError, match="too complex"):
         problems("BACKWARD", ("AVRO", avro(reader)), [("AVRO", 1, avro(writer))])
 
 
-def test_schemas_made_to_nest_deeply_are_refused():
+def test_deeply_nested_schemas_are_refused():
     chain = {f"R{number + 1}": record(field("f", f"R{number}"), name=f"R{number + 1}") for number in range(2000)}
     first, second = (avro(record(field("f", "R2000")), {"R0": record(name="R0"), **chain}) for _ in range(2))
     with pytest.raises(InvalidSchemaError, match="nested too deeply"):
         problems("BACKWARD", ("AVRO", first), [("AVRO", 1, second)])
 
 
-def test_errors_say_the_type():
+def test_errors_name_the_type():
     with pytest.raises(InvalidSchemaError, match="Invalid schema of type AVRO, details: .*not a defined name"):
         parse_any("AVRO", '"nothing"', {})
 

@@ -1,4 +1,4 @@
-"""JSON Schema in the Schema Registry: references, and whether a schema may follow another."""
+"""Tests of JSON Schema in the Schema Registry: references, and which schema may follow another."""
 
 import json
 import re
@@ -19,7 +19,7 @@ def schema(value, references=None):
 
 
 def kinds(original, update, references=None):
-    """The kinds of differences of an update, each with its path."""
+    """Return the kinds of differences of an update, each with its path."""
     found = schema(update, references).unreadable(schema(original, references), Steps())
     return sorted(
         " ".join(re.findall(r'errorType:"(\w+)', each) + re.findall(r"path '([^']*)'", each)) for each in found
@@ -158,11 +158,11 @@ def array(**more):
         ({**NEWER, "prefixItems": [string()]}, {**NEWER, "prefixItems": [number()]}, ["TYPE_CHANGED #/items/0"]),
     ],
 )
-def test_what_may_follow(original, update, found):
+def test_which_schema_may_follow_another(original, update, found):
     assert kinds(original, update) == found
 
 
-def test_schemas_that_contain_themselves():
+def test_recursive_schemas_are_compared():
     tree = an_object(child={"$ref": "#"}, leaf=string())
     assert kinds(tree, tree) == []
     assert kinds(tree, an_object(child={"$ref": "#"}, leaf=number())) == ["TYPE_CHANGED #/properties/leaf"]
@@ -196,7 +196,7 @@ def test_references_are_resolved_and_missing_ones_refused():
         ({"required": "a"}, "required must be a list"),
     ],
 )
-def test_what_is_no_schema(value, said):
+def test_invalid_schemas_are_refused(value, said):
     with pytest.raises(InvalidSchemaError, match=said):
         parse("JSON", json.dumps(value), {})
 
@@ -207,7 +207,7 @@ def test_the_text_keeps_its_order_unless_it_is_normalized():
     assert made.normalized() == '{"description":"é","type":"string"}'
 
 
-def test_messages_have_the_registry_s_words():
+def test_messages_have_the_text_of_confluents_registry():
     found = problems(
         "BACKWARD",
         ("JSON", schema(an_object(required=["a"], a=string(maxLength=1)))),
@@ -222,7 +222,7 @@ def test_messages_have_the_registry_s_words():
     ]
 
 
-def test_properties_that_a_pattern_covers():
+def test_properties_that_match_a_pattern_are_compared_with_it():
     pytest.importorskip("re2")
     closed = {"type": "object", "additionalProperties": False, "patternProperties": {"^a": string()}}
     assert kinds(closed, {**closed, "properties": {"ab": string()}}) == []
@@ -231,14 +231,14 @@ def test_properties_that_a_pattern_covers():
     assert kinds(slow, {**slow, "properties": {"a" * 200 + "b": string()}}) == []
 
 
-def test_patterns_need_their_library(monkeypatch):
+def test_patterns_require_their_library(monkeypatch):
     monkeypatch.setitem(sys.modules, "re2", None)
     closed = {"type": "object", "additionalProperties": False, "patternProperties": {"^a": string()}}
     with pytest.raises(InvalidSchemaError, match="cannot be compared"):
         problems("BACKWARD", ("JSON", schema({**closed, "properties": {"ab": {}}})), [("JSON", 1, schema(closed))])
 
 
-def test_schemas_made_to_take_long_do_not():
+def test_schemas_that_are_made_to_take_long_are_checked_quickly():
     many = [{"oneOf": [string(maxLength=each, title=name) for each in range(900)]} for name in "ab"]
     with pytest.raises(InvalidSchemaError, match="too complex"):
         problems("BACKWARD", ("JSON", schema(many[0])), [("JSON", 1, schema(many[1]))])
@@ -250,7 +250,7 @@ def test_schemas_made_to_take_long_do_not():
 
 
 def chained(of):
-    """Definitions of which each contains the one before it twice."""
+    """Return definitions of which each contains the one before it twice."""
     found = {"L0": an_object(x={"type": of})}
     for level in range(1, 31):
         before = {"$ref": f"#/definitions/L{level - 1}"}
@@ -263,7 +263,7 @@ def one_of(*parts):
 
 
 def objects(name):
-    """Objects that have no name in common."""
+    """Return objects without common names."""
     return one_of(
         *(an_object(False, **{f"{name}{number}-{each}": string() for each in range(100)}) for number in range(60))
     )
@@ -309,7 +309,7 @@ def pattern_properties(count):
     ],
     ids=["a chain doubles", "properties", "required names", "enums", "a long name in many paths", "texts within texts"],
 )
-def test_comparisons_do_not_grow_beyond_their_steps(original, update):
+def test_the_number_of_steps_of_a_comparison_is_limited(original, update):
     with pytest.raises(InvalidSchemaError, match="too complex"):
         problems("BACKWARD", ("JSON", schema(update)), [("JSON", 1, schema(original))])
 
@@ -327,7 +327,7 @@ def test_patterns_and_their_searches_are_counted(monkeypatch, patterns, names):
         problems("BACKWARD", ("JSON", schema(update)), [("JSON", 1, schema(original))])
 
 
-def test_what_is_required_is_read_once():
+def test_required_properties_are_read_once():
     names = [f"p{number}" for number in range(3000)]
     closed = an_object(False)
     required = an_object(False, names, **dict.fromkeys(names, string()))
@@ -335,7 +335,7 @@ def test_what_is_required_is_read_once():
     assert schema(required).root.required == frozenset(names)
 
 
-def test_each_place_is_read_once_however_references_spell_it():
+def test_each_place_is_read_once_for_all_spellings_of_references():
     spelled = ["%62ig", "b%69g", "bi%67", "big"]
     text = {"definitions": {"big": string()}, "anyOf": [{"$ref": f"#/definitions/{each}"} for each in spelled]}
     assert len({id(part.target()) for part in schema(text).root.parts}) == 1
@@ -345,7 +345,7 @@ def test_a_schema_has_a_limited_number_of_parts(monkeypatch):
     monkeypatch.setattr(nodes, "Steps", lambda problem: Steps(2000, problem))
     with pytest.raises(InvalidSchemaError, match="The schema is too complex"):
         schema({"anyOf": [{}] * 2000})
-    # Each of the definitions contains all that are deeper, and is read for the reference to it.
+    # Each definition contains all deeper ones, and is read for the reference to it.
     found = array(items=[{}] * 100)
     for _ in range(60):
         found = array(items=found)
@@ -356,7 +356,7 @@ def test_a_schema_has_a_limited_number_of_parts(monkeypatch):
 
 
 @pytest.mark.parametrize("text", ["NaN", "-Infinity", "1e400"])
-def test_numbers_that_json_does_not_have_are_refused(text):
+def test_numbers_outside_json_are_refused(text):
     with pytest.raises(InvalidSchemaError, match="is not JSON|is too large"):
         parse("JSON", f'{{"maximum": {text}}}', {})
 
@@ -370,7 +370,7 @@ def test_numbers_of_any_size_are_compared():
     assert kinds(number(maximum=huge), number(maximum=huge - 1)) == ["MAXIMUM_DECREASED #/maximum"]
 
 
-def test_definitions_that_refer_to_one_another_take_no_longer_than_their_pairs():
+def test_the_comparison_of_mutual_references_takes_a_step_for_each_pair():
     names = [f"d{number}" for number in range(8)]
     one = {"$ref": "#/definitions/d0"}
     one["definitions"] = {name: {"oneOf": [{"$ref": f"#/definitions/{each}"} for each in names]} for name in names}

@@ -1,4 +1,4 @@
-"""Protocol Buffers in the Schema Registry: texts, descriptors, and whether a schema may follow another."""
+"""Tests of Protocol Buffers in the Schema Registry: texts, descriptors, and which schema may follow another."""
 
 import base64
 import re
@@ -90,7 +90,7 @@ def test_a_text_and_its_descriptor_are_the_same_schema(text):
     assert parse(descriptor, {}).canonical() == text
 
 
-def test_layout_and_comments_make_no_difference():
+def test_layout_and_comments_do_not_change_a_schema():
     spaced = "// an order\n" + EVERYTHING.replace("{\n", "{\n\n\t").replace(".shop.v1.", "")
     assert parse(spaced.replace("google.protobuf.Timestamp", "google.protobuf.Timestamp"), {}).canonical() == EVERYTHING
 
@@ -179,7 +179,7 @@ CASES = [
 
 
 def compiled_at_once(texts):
-    """The types of each text, all compiled in one run; those without a package get one of their own."""
+    """Return the types of each text, compiled in one run. A text without a package gets one."""
     files = {}
     for number, text in enumerate(texts):
         own = text if "package" in text else text.replace(";", f"; package p{number};", 1)
@@ -198,7 +198,7 @@ def pairs():
 
 
 @pytest.mark.parametrize(("what", "found"), [(what, found) for what, _, _, found in CASES])
-def test_what_may_follow(pairs, what, found):
+def test_which_schema_may_follow_another(pairs, what, found):
     original, update = pairs[what]
     texts = unreadable(update, original, Steps())
     assert (
@@ -207,7 +207,7 @@ def test_what_may_follow(pairs, what, found):
     )
 
 
-def test_imports():
+def test_imports_are_resolved():
     named = {"a/b.proto": 'syntax = "proto3"; package n; message N { int32 x = 1; }'}
     text = 'syntax = "proto3"; import "a/b.proto"; message M { n.N one = 1; }'
     made = parse(text, named)
@@ -218,14 +218,14 @@ def test_imports():
         parse(text, {})
 
 
-def test_names_of_imports_stay_in_their_folder():
+def test_names_of_imports_cannot_leave_their_folder():
     for name in ("../up.proto", "/etc/up.proto", "a/../../up.proto", "C:up.proto", "klamm_schema.proto/x"):
         with pytest.raises(ValueError, match="not the name of an import"):
             parse('syntax = "proto3";', {name: 'syntax = "proto3";'})
 
 
 @pytest.mark.parametrize("path", [None, "."])
-def test_names_of_imports_are_no_modules_of_python(tmp_path, monkeypatch, path):
+def test_names_of_imports_load_no_python_modules(tmp_path, monkeypatch, path):
     if path is not None:
         monkeypatch.setenv("PYTHONPATH", path)
     marker = tmp_path / "marker"
@@ -235,7 +235,7 @@ def test_names_of_imports_are_no_modules_of_python(tmp_path, monkeypatch, path):
     assert not marker.exists()
 
 
-def test_a_descriptor_that_refers_to_what_it_lacks_is_refused():
+def test_a_descriptor_with_a_missing_reference_is_refused():
     file = FileDescriptorProto(syntax="proto3")
     file.message_type.add(name="M").field.add(name="a", number=1, label=1, type=5, oneof_index=7)
     with pytest.raises(InvalidSchemaError, match="refers to what it does not have"):
@@ -252,7 +252,7 @@ def test_a_descriptor_that_refers_to_what_it_lacks_is_refused():
     ],
     ids=["a number twice", "an unknown type", "no text", "nested deeply"],
 )
-def test_what_is_no_schema(text):
+def test_invalid_schemas_are_refused(text):
     with pytest.raises(InvalidSchemaError, match="Invalid schema of type PROTOBUF"):
         parse_any("PROTOBUF", text, {})
 
@@ -262,7 +262,7 @@ def test_groups_are_refused():
         parse('syntax = "proto2"; message M { optional group G = 1 { optional int32 a = 1; } }', {})
 
 
-def test_a_compiler_that_takes_too_long_is_ended(monkeypatch):
+def test_a_compiler_that_takes_too_long_is_stopped(monkeypatch):
     def run(arguments, **options):
         raise subprocess.TimeoutExpired(arguments, options["timeout"])
 
@@ -271,13 +271,13 @@ def test_a_compiler_that_takes_too_long_is_ended(monkeypatch):
         parse('syntax = "proto3";', {})
 
 
-def test_the_package_is_named_that_is_missing(monkeypatch):
+def test_the_missing_python_package_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "grpc_tools", None)
     with pytest.raises(InvalidSchemaError, match=r"klamm\[registry\]"):
         parse_any("PROTOBUF", 'syntax = "proto3";', {})
 
 
-def test_comparisons_are_bounded():
+def test_the_cost_of_comparisons_is_limited():
     file = FileDescriptorProto(syntax="proto3")
     for number in range(100):
         one = file.message_type.add(name=f"M{number}")
@@ -290,7 +290,7 @@ def test_comparisons_are_bounded():
 
 
 def chained(kind):
-    """Messages of which each contains the one before it twice."""
+    """Return messages of which each contains the one before it twice."""
     file = FileDescriptorProto(syntax="proto3")
     file.message_type.add(name="L0").field.add(name="x", number=1, label=1, type=kind)
     for level in range(1, 31):
@@ -309,12 +309,12 @@ def long_name(kind):
 
 
 @pytest.mark.parametrize("made", [chained, long_name])
-def test_comparisons_do_not_grow_beyond_their_steps(made):
+def test_the_number_of_steps_of_a_comparison_is_limited(made):
     with pytest.raises(InvalidSchemaError, match="too complex"):
         unreadable(made(5), made(9), Steps())
 
 
-def test_printing_takes_no_longer_than_the_fields():
+def test_the_cost_of_printing_grows_linearly_with_the_fields():
     file = FileDescriptorProto(syntax="proto3", dependency=["x"] * 20_000, public_dependency=range(20_000))
     one = file.message_type.add(name="M")
     for number in range(3000):
@@ -331,11 +331,11 @@ def test_printing_takes_no_longer_than_the_fields():
     finally:
         sys.setprofile(None)
     assert text.count("oneof") == 3000
-    # Of the size of the descriptor, not of its square, which is nine million.
+    # The cost grows with the size of the descriptor, not with its square, which is nine million.
     assert len(calls) < 2_000_000
 
 
-def test_messages_have_the_registry_s_words():
+def test_messages_have_the_text_of_confluents_registry():
     old, new = parse(message("int32 a = 1;"), {}), parse(message("string a = 1;"), {})
     assert problems("BACKWARD", ("PROTOBUF", new), [("PROTOBUF", 4, old)])[0] == (
         '{errorType:"FIELD_SCALAR_KIND_CHANGED", description:"The kind of a SCALAR field at path \'#/M/1\' in the new'

@@ -1,4 +1,4 @@
-"""The Schema Registry as a server: connections, limits, settings, restarts, metrics."""
+"""Tests of the Schema Registry as a server: connections, limits, settings, restarts, metrics."""
 
 import contextlib
 import http.client
@@ -33,7 +33,7 @@ def rest(server):
 
 
 def sent(rest, content):
-    """The answer to bytes after which the client sends nothing more."""
+    """Return the answer to bytes after which the client sends nothing more."""
     host, port = rest.host.split(":")
     with socket.create_connection((host, int(port)), 60) as connection:
         connection.sendall(content)
@@ -53,14 +53,14 @@ def sent(rest, content):
     ],
     ids=["zeros before a length", "two lengths", "ends early", "no digits", "no path", "a length of zeros"],
 )
-def test_requests_that_are_not_well_formed(rest, content, status):
+def test_malformed_requests_are_refused(rest, content, status):
     answer = sent(rest, content)
     assert answer.startswith(b"HTTP/1.1 %d" % status)
     assert status != 422 or b"42209" in answer
 
 
 @pytest.mark.parametrize("error", [TimeoutError, ConnectionResetError])
-def test_a_body_that_stops_is_no_failure_of_the_registry(rest, caplog, monkeypatch, error):
+def test_an_incomplete_body_does_not_count_as_a_failure(rest, caplog, monkeypatch, error):
     def stops(handler):
         raise error
 
@@ -69,7 +69,7 @@ def test_a_body_that_stops_is_no_failure_of_the_registry(rest, caplog, monkeypat
     assert not [each for each in caplog.records if each.levelname == "ERROR"]
 
 
-def test_a_restart_keeps_everything():
+def test_schemas_survive_a_restart():
     with EmbeddedServer(schema_registry=True) as server:
         rest = Rest(server.schema_registry_url)
         rest.register("s", TWO)
@@ -95,7 +95,7 @@ def test_without_an_open_listener_the_error_says_which_is_missing():
     assert "no listener is open to every client" in answer["message"]
 
 
-def test_limits():
+def test_requests_above_the_limits_are_refused():
     settings = [f"schema_registry.{each}" for each in ("max_schemas=3", "max_subjects=2", "max_schema_bytes=1024")]
     with EmbeddedServer(['server.extensions=["schema_registry"]', *settings]) as server:
         rest = Rest(server.schema_registry_url)
@@ -110,7 +110,7 @@ def test_limits():
         assert "settings of 2 subjects at most" in last[1]["message"]
 
 
-def test_schemas_may_be_as_large_as_the_setting_says():
+def test_a_setting_limits_the_size_of_schemas():
     settings = ['server.extensions=["schema_registry"]', "schema_registry.max_schema_bytes=4194304"]
     with EmbeddedServer(settings) as server:
         rest = Rest(server.schema_registry_url)
@@ -123,12 +123,12 @@ def test_wrong_settings_are_refused():
             EmbeddedServer(['server.extensions=["schema_registry"]', f"schema_registry.{wrong}"])
 
 
-def test_a_server_without_it_has_no_url():
+def test_a_server_without_the_registry_has_no_url_of_it():
     with EmbeddedServer() as server, pytest.raises(LookupError, match="schema_registry=True"):
         server.schema_registry_url  # noqa: B018
 
 
-def test_the_control_api_resets_it():
+def test_the_control_api_resets_the_registry():
     with EmbeddedServer(['server.extensions=["control"]', "control.token=t"], schema_registry=True) as server:
         rest = Rest(server.schema_registry_url)
         rest.register("s", TWO)
@@ -152,7 +152,7 @@ def test_many_clients_register_at_once(rest):
     assert len(rest("GET", "/subjects")[1]) == 9
 
 
-def test_clients_that_send_nothing_hold_up_no_others(rest):
+def test_clients_that_send_nothing_do_not_delay_others(rest):
     silent = [http.client.HTTPConnection(rest.host, timeout=60) for _ in range(20)]
     try:
         for each in silent:
@@ -163,7 +163,7 @@ def test_clients_that_send_nothing_hold_up_no_others(rest):
             each.close()
 
 
-def test_connections_end_with_the_registry():
+def test_connections_are_closed_when_the_registry_stops():
     with EmbeddedServer(schema_registry=True) as server:
         connection = http.client.HTTPConnection(Rest(server.schema_registry_url).host, timeout=60)
 
@@ -176,7 +176,7 @@ def test_connections_end_with_the_registry():
         ask()
 
 
-def test_a_connection_without_a_thread_leaves_its_place(monkeypatch):
+def test_a_connection_that_gets_no_thread_frees_its_place(monkeypatch):
     def no_thread(thread):
         raise RuntimeError("can't start new thread")
 
@@ -190,7 +190,7 @@ def test_a_connection_without_a_thread_leaves_its_place(monkeypatch):
     listening.server_close()
 
 
-def test_the_ready_file_names_it(server):
+def test_the_ready_file_names_the_registry(server):
     (extension,) = server.server.extensions
     assert extension.ready_file_entries() == {"schema_registry": server.schema_registry_url}
     assert extension.describe() == server.schema_registry_url
@@ -205,7 +205,7 @@ def measured(server):
     }
 
 
-def test_a_write_that_fails_leaves_the_gauges(rest, server):
+def test_a_failed_write_does_not_change_the_gauges(rest, server):
     rest.register("s", TWO)
     server.admin.delete_topics("_schemas")
     assert rest.register("s", SPARE)[1]["error_code"] == 50001

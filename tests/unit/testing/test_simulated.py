@@ -1,4 +1,4 @@
-"""A simulated server: a seed gives the same answers, logs and steps each time, and hours pass in seconds."""
+"""Tests of a simulated server: a seed repeats answers, logs and steps, and hours pass in seconds."""
 
 import os
 import subprocess
@@ -18,13 +18,13 @@ from tests.unit.testing.simulated_script import play as play_script
 ROOT = Path(__file__).parents[3]
 
 
-def test_a_seed_gives_the_same_bytes_files_and_steps():
+def test_a_seed_repeats_bytes_files_and_steps():
     assert len({run(1) for _ in range(5)}) == 1
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(0)
-def test_a_thousand_runs_are_one():
+def test_a_thousand_runs_with_a_seed_are_equal():
     assert len({run(1) for _ in range(1000)}) == 1
 
 
@@ -74,7 +74,7 @@ def test_a_connection_that_is_cut_is_closed():
         assert client.at_end()
 
 
-def test_records_are_in_the_next_server_of_a_directory(tmp_path):
+def test_records_are_kept_for_the_next_server_of_a_directory(tmp_path):
     with SimulatedServer(seed=1, data_dir=tmp_path) as server:
         client = server.connect()
         create(client)
@@ -85,7 +85,7 @@ def test_records_are_in_the_next_server_of_a_directory(tmp_path):
 
 
 @pytest.mark.parametrize("kill", [False, True])
-def test_records_outlast_a_restart(tmp_path, kill):
+def test_records_survive_a_restart(tmp_path, kill):
     for data_dir in (None, tmp_path):
         with SimulatedServer(seed=1, data_dir=data_dir) as server:
             client = server.connect()
@@ -106,7 +106,7 @@ def test_a_kill_handles_no_more_requests():
         assert found.responses[0].partitions[0].high_watermark == 0
 
 
-def test_restarts_repeat():
+def test_a_seed_repeats_runs_with_restarts():
     def play(seed):
         with SimulatedServer(SETTINGS, seed=seed) as server:
             play_script(server)
@@ -134,7 +134,7 @@ BUG_AFTER_MS = 5_000
 
 @pytest.fixture
 def forgetful_log(monkeypatch):
-    """A planted bug: a log acknowledges and forgets what comes after a pause."""
+    """Plant a bug: a log acknowledges records after a pause, but does not keep them."""
     append, last_ms = PartitionLog.append, []
 
     def faulty(log, records, *, now_ms, **options):
@@ -149,9 +149,9 @@ def forgetful_log(monkeypatch):
 
 
 @pytest.mark.interpreted
-def test_a_failing_script_shrinks_to_what_the_failure_needs(forgetful_log):
+def test_a_failing_script_shrinks_to_its_necessary_steps(forgetful_log):
     def fails(steps):
-        """Run a script on a new server; return True if records are missing in the end."""
+        """Run a script on a new server. Return True if records are missing at the end."""
         forgetful_log.clear()
         with SimulatedServer(seed=3) as server:
             client = server.connect()
@@ -170,7 +170,7 @@ def test_a_failing_script_shrinks_to_what_the_failure_needs(forgetful_log):
     assert shrink(script, fails) == ["send", 6_000, "send"]
 
 
-def test_a_script_that_does_not_fail_cannot_shrink():
+def test_a_script_that_passes_cannot_be_shrunk():
     with pytest.raises(ValueError, match="3 steps does not fail"):
         shrink([1, 2, 3], lambda _: False)
 
@@ -187,12 +187,12 @@ def test_each_step_of_a_shrunk_script_is_needed():
         "listeners.second.bind=127.0.0.1:0",
     ],
 )
-def test_what_cannot_be_simulated_is_refused(setting: str) -> None:
+def test_settings_that_cannot_be_simulated_are_refused(setting: str) -> None:
     with pytest.raises(ValueError, match="a simulated server cannot have"):
         SimulatedServer([setting], seed=1)
 
 
-def test_several_processors_and_their_acceptor_repeat() -> None:
+def test_a_seed_repeats_runs_with_several_processors() -> None:
     def play(seed: int) -> tuple[str, set[str]]:
         with SimulatedServer([*SETTINGS, "num.network.threads=3"], seed=seed) as server:
             play_script(server)
@@ -203,7 +203,7 @@ def test_several_processors_and_their_acceptor_repeat() -> None:
     assert {"klamm-acceptor-default", "klamm-processor-default-2"} <= names
 
 
-def test_logins_are_checked_in_steps_that_repeat() -> None:
+def test_a_seed_repeats_the_checks_of_logins() -> None:
     def play(seed: int) -> tuple[str, set[str]]:
         settings = ["authenticator=sasl", users_setting(ann="secret"), 'sasl.mechanisms=["PLAIN"]']
         with SimulatedServer([f"listeners.default.{one}" for one in settings], seed=seed) as server:
@@ -221,12 +221,12 @@ def test_logins_are_checked_in_steps_that_repeat() -> None:
     assert any(name.startswith("klamm-sasl-default") for name in names)
 
 
-def test_many_handlers_come_to_rest() -> None:
+def test_a_server_with_many_handlers_becomes_idle() -> None:
     with SimulatedServer(["num.io.threads=64"], seed=1) as server:
         server.run_ms(100)
 
 
-def test_work_without_an_end_is_named() -> None:
+def test_endless_work_is_named() -> None:
     with SimulatedServer(seed=7) as server:
         wanted = True
 

@@ -1,4 +1,4 @@
-"""Histories of simulated clients: none has an anomaly, and each planted fault is named."""
+"""Tests of histories of simulated clients: klamm has no anomaly, and each planted fault is named."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""What a test sees of transactions, and of what the broker does at its own times, once the test moves the clock."""
+"""Tests with a clock that a test moves: transactions, and the broker's periodic work."""
 
 import pytest
 
@@ -16,7 +16,7 @@ _NAME = "payments"
 
 
 class Transaction:
-    """A transaction on one partition, request by request."""
+    """A transaction on one partition, with one method for each request."""
 
     def __init__(self, client, topic, timeout_ms=60_000):
         self._client = client
@@ -76,7 +76,7 @@ def test_an_unknown_isolation_is_an_error():
         server.consume(server.create_topic(), isolation="read_comitted")
 
 
-def test_the_brokers_periodic_work_follows_the_clock_of_the_test():
+def test_the_brokers_periodic_work_follows_the_tests_clock():
     with EmbeddedServer(clock=MovingClock()) as server, RawClient(server.address()) as client:
         topic = server.create_topic(configs={"retention.ms": DAY_MS})
         transaction = Transaction(client, topic, 60_000)
@@ -96,7 +96,7 @@ def producers(client, topic):
     return len(found.active_producers)
 
 
-def test_an_old_value_of_a_key_goes_when_the_clock_has_moved():
+def test_an_old_value_of_a_key_is_compacted_when_the_clock_moves():
     settings = ["log.cleaner.min.cleanable.ratio=0.01", "log.segment.delete.delay.ms=0"]
     with EmbeddedServer(settings, clock=MovingClock()) as server:
         configs = {"cleanup.policy": "compact", "segment.ms": 60_000}

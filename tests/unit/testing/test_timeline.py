@@ -1,4 +1,4 @@
-"""The timeline of a server: what is in it, what folds, how it reads as text and in a browser."""
+"""Tests of the timeline of a server: its content, folded lines, its text, and its page in a browser."""
 
 import random
 import re
@@ -40,12 +40,12 @@ def produced(topic):
 
 
 def lines_of(server, **options):
-    """The lines without their times and without those of internal topics."""
+    """Return the lines without their times, and without those of internal topics."""
     text = server.timeline(**options).text(columns=200)
     return [line[11:] for line in text.splitlines() if re.match(r" *-?[0-9.]+  ", line) and "__" not in line]
 
 
-def test_events_are_marked_in_their_lanes(server):
+def test_events_appear_in_their_lanes(server):
     topic = server.create_topic("orders")
     server.nodes.move_leader(topic, 0, 1)
     server.forget()
@@ -81,7 +81,7 @@ def test_events_are_marked_in_their_lanes(server):
     assert server.timeline().text().splitlines()[1:4] == ["a shop", "b reader", "1 node 1"]
 
 
-def test_a_restart_is_in_the_middle_of_what_happened(server):
+def test_a_restart_appears_at_its_place(server):
     def ask(group):
         with RawClient(server.address(), client_id="mine") as client:
             client.call(find_coordinator.FindCoordinatorRequest(group), 3)
@@ -99,8 +99,8 @@ def test_a_restart_is_in_the_middle_of_what_happened(server):
     assert not server.timeline(failure="it failed")
 
 
-def test_nothing_gets_lost_as_lines_fold():
-    """Each moment is in one line, for all that clients do, no line passes over a mark, and lines are few."""
+def test_folded_lines_contain_every_moment():
+    """Each moment is in one line, no line crosses a mark, and there are few lines."""
     choose = random.Random(43)
     for _ in range(200):
         moments = []
@@ -125,7 +125,7 @@ def test_nothing_gets_lost_as_lines_fold():
                 assert len(set(run)) == len(run) <= 3
 
 
-def test_a_timeline_is_bounded():
+def test_the_size_of_a_timeline_is_limited():
     moments = [
         Moment(at, at, f"client-{at % 50}", frozenset({1}), Mark.ERROR, f"text {at}", SimpleNamespace(to_json=dict))
         for at in range(5000)
@@ -142,7 +142,7 @@ def test_a_timeline_is_bounded():
     assert len(page) < 20_000
 
 
-def test_names_that_clients_choose_do_no_harm(server):
+def test_names_that_clients_choose_are_escaped(server):
     with RawClient(server.address(), client_id=HARM) as client:
         client.call(find_coordinator.FindCoordinatorRequest(HARM), 3)
         client.call(heartbeat.HeartbeatRequest(HARM), 4)

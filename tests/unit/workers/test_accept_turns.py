@@ -8,7 +8,7 @@ from tests.unit.network.test_acceptor import AcceptorHarness, Connection
 
 
 class Server:
-    """Workers that share a table. `connections` are those of each."""
+    """Workers that share a table. `connections` has the number of each worker's connections."""
 
     def __init__(self, count):
         self.connections = [0] * count
@@ -18,7 +18,7 @@ class Server:
             turns.is_over()
 
 
-def test_connections_are_balanced_though_one_worker_is_always_the_first():
+def test_connections_are_balanced_although_one_worker_always_accepts_first():
     server, rng = Server(4), random.Random(16)
     for _ in range(2000):
         if rng.random() < 0.2:
@@ -29,7 +29,7 @@ def test_connections_are_balanced_though_one_worker_is_always_the_first():
     assert max(server.connections) - min(server.connections) <= 2 + max(server.connections) // 8
 
 
-def test_the_only_worker_and_one_whose_neighbours_have_ended_are_never_over():
+def test_a_single_worker_accepts_every_connection():
     server = Server(1)
     server.connections[0] = 1000
     assert not server.turns[0].is_over()
@@ -45,7 +45,7 @@ def harness():
     return AcceptorHarness()
 
 
-def test_an_acceptor_gives_way_for_a_millisecond_and_then_takes_one_connection(harness):
+def test_an_acceptor_waits_for_a_millisecond_and_then_accepts_one_connection(harness):
     harness.acceptor._turns = AcceptTurns(memoryview(array.array("I", [1, 1])), 0, lambda: 100)
     harness.socket.outcomes = [Connection() for _ in range(3)]
     harness.acceptor.accept_some(4)
@@ -56,5 +56,5 @@ def test_an_acceptor_gives_way_for_a_millisecond_and_then_takes_one_connection(h
     harness.clock.advance_ms(1)
     harness.acceptor.accept_some(4)
     assert len(harness.taken) == 1
-    # It waits for another worker, not for a limit.
+    # The acceptor waits for another worker, not for a limit.
     assert harness.blocked_ns == 0

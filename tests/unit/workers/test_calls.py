@@ -1,4 +1,4 @@
-"""What extensions in the parent know about the workers' listeners, and functions that they call in the workers."""
+"""Tests of the parent's knowledge of the workers' listeners, and of functions that it calls in workers."""
 
 import json
 import queue
@@ -67,7 +67,7 @@ def test_a_listener_of_the_workers_allows_nothing_in_the_parent():
 
 
 def unfit(services):
-    """An answer that is not JSON."""
+    """Return an answer that cannot be written as JSON."""
     return {1, 2}
 
 

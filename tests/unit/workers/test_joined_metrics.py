@@ -14,7 +14,7 @@ CONNECTIONS = "kafka.server:type=socket-server-metrics,name=connection-count"
 
 
 def report(requests, *, values=(), connections=0):
-    """The families of a worker that has counted so much."""
+    """Return the families of a worker with these counts."""
     histogram = Histogram()
     for value in values:
         histogram.add(value)
@@ -30,7 +30,7 @@ def values_of(joined, name):
     return {tuple(sorted(sample.labels.items())): sample.value for sample in family.samples}
 
 
-def test_counters_are_summed_and_gauges_say_the_worker():
+def test_counters_are_summed_and_gauges_have_the_label_of_their_worker():
     joined = JoinedMetrics()
     joined.update(1, report(3, values=[1, 2], connections=7))
     joined.update(2, report(4, values=[2, 5], connections=8))
@@ -44,8 +44,11 @@ def test_counters_are_summed_and_gauges_say_the_worker():
     assert times.bounds == ((1.0, 0), (2.0, 1), (4.0, 3), (8.0, 4))
 
 
-def test_no_count_falls_whatever_ends_when():
-    """Random reports and ends: each worker's counts grow within a process, and begin at 0 with the next."""
+def test_no_count_falls_when_workers_end():
+    """The reports and ends are random.
+
+    A worker's counts grow within a process, and begin at 0 with the next process.
+    """
     rng, joined = random.Random(16), JoinedMetrics()
     counts = dict.fromkeys((1, 2, 3), 0)
     last = last_times = 0
@@ -66,7 +69,7 @@ def test_no_count_falls_whatever_ends_when():
     assert last > 100
 
 
-def test_gauges_of_a_worker_that_has_ended_are_gone():
+def test_gauges_of_a_worker_that_has_ended_are_removed():
     joined = JoinedMetrics()
     joined.update(1, report(3, connections=7))
     joined.worker_ended(1)
@@ -89,7 +92,7 @@ def test_a_registry_has_the_metrics_of_parent_and_workers():
     assert wanted.samples[0].value == 2
 
 
-def test_families_survive_the_channel():
+def test_families_pass_the_channel_unchanged():
     registry = MetricsRegistry()
     registry.counter(REQUESTS, "Requests.", request="Fetch").add(5)
     registry.gauge(CONNECTIONS, "Connections.", lambda: 2.5)
@@ -101,7 +104,7 @@ def test_families_survive_the_channel():
 
 
 @pytest.mark.parametrize("size", [1, 7, 1000])
-def test_messages_come_in_pieces_of_any_size(size):
+def test_messages_may_arrive_in_pieces_of_any_size(size):
     messages = [{"type": "ready", "addresses": {"a": "x"}}, {"type": "reloaded", "lines": ["a\nb", "ü"]}]
     data = b"".join(encode(**{"kind" if key == "type" else key: one[key] for key in one}) for one in messages)
     reader, got = MessageReader(), []

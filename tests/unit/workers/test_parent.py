@@ -1,4 +1,4 @@
-"""The parent of workers during reloads. The processes are replaced by a record of what they were started with."""
+"""Tests of the parent of workers during reloads. A record of the plans replaces the processes."""
 
 import contextlib
 import itertools
@@ -45,7 +45,7 @@ class Processes:
 
 
 class Reloaded:
-    """A parent whose three workers serve."""
+    """A parent with three serving workers."""
 
     def __init__(self, folder):
         self.file = folder / "klamm.toml"
@@ -66,7 +66,7 @@ class Reloaded:
         self.parent.received(number, {"type": "ready", **details})
 
     def reload(self, text, left=()):
-        """Reload a file; each worker reports the tables that only a new process reads."""
+        """Reload a file. Each worker reports the tables that only a new process reads."""
         self.file.write_text(text)
         self.parent.reload()
         for number in (1, 2, 3):
@@ -83,12 +83,13 @@ class Reloaded:
         self.ready(number)
 
     def listeners(self):
-        """The names of the listeners of each worker's process."""
+        """Return the names of the listeners of each worker's process."""
         return {number: [one.name for one in plan.listeners] for number, plan in sorted(self.processes.plans.items())}
 
 
 @pytest.fixture
 def reloaded(tmp_path):
+    """Yield a parent with three serving workers."""
     with contextlib.ExitStack() as opened:
         one = Reloaded(tmp_path)
         one.parent.open(opened)
@@ -98,7 +99,7 @@ def reloaded(tmp_path):
 
 @pytest.fixture
 def more():
-    """A further listener on a free port."""
+    """Return a file with a further listener on a free port."""
     with socket.socket() as there:
         there.bind(("127.0.0.1", 0))
         port = there.getsockname()[1]
@@ -162,7 +163,7 @@ def test_a_replacement_that_fails_is_taken_back_and_can_be_repeated(reloaded, mo
     assert reloaded.listeners() == {1: ["front"], 2: ["front"], 3: ["front"]}
     reloaded.ready(1)
     reloaded.ready(2)
-    # They apply what the third worker has applied.
+    # They apply the settings that the third worker has applied.
     assert reloaded.processes.taken() == [(1, "reload"), (2, "reload")]
     assert list(reloaded.parent.addresses) == ["front"]
     assert "reload: done" in capsys.readouterr().out
@@ -199,7 +200,7 @@ def with_level(level, more=""):
 
 @pytest.fixture
 def logger():
-    """A logger that the configuration names, and later does not."""
+    """Return a logger that the configuration names, and later does not."""
     one = logging.getLogger("klamm.tests.c")
     yield one
     one.setLevel(logging.NOTSET)
@@ -221,12 +222,12 @@ def test_levels_return_with_the_earlier_configuration(reloaded, more, logger):
 
 
 class Started(Exception):
-    """Ends the start of a worker."""
+    """Raised to end the start of a worker."""
 
 
 @pytest.fixture
 def start(monkeypatch):
-    """Starts a worker as far as its server."""
+    """Return a function that starts a worker up to its server."""
 
     class Server:
         def __init__(self, *arguments, **options):

@@ -1,4 +1,4 @@
-"""What is asked of one worker: of the next one if it does not answer."""
+"""A question to one worker goes to the next worker if the first does not answer."""
 
 import pytest
 
@@ -10,7 +10,7 @@ pytestmark = pytest.mark.interpreted
 
 
 class Worker:
-    """A worker's process that answers at once, with `mute` never. It is its own channel."""
+    """A worker's process that answers at once, or never if it is `mute`. It is its own channel."""
 
     def __init__(self, owner, number, answer, mute):
         self.asked = 0
@@ -34,7 +34,7 @@ class Worker:
 
 
 def workers_of(*answers):
-    """The calls of workers that serve; one whose answer is `...` does not answer."""
+    """Return the calls of serving workers. A worker whose answer is `...` does not answer."""
     owner = processes.Processes(None, None, None)
     workers = [Worker(owner, number, None if each is ... else each, each is ...) for number, each in enumerate(answers)]
     for number, worker in enumerate(workers):

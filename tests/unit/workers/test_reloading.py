@@ -3,7 +3,7 @@ from klamm.workers.reloading import Reloading
 
 
 class Recorded:
-    """What a reload has done for it."""
+    """Records the actions of a reload."""
 
     def __init__(self, numbers=(1, 2), replaces=True):
         self.calls = []
@@ -29,7 +29,7 @@ class Recorded:
         self.calls.append("end")
 
 
-def test_workers_reload_one_after_another_and_the_same_lines_are_written_once():
+def test_workers_reload_one_by_one_and_equal_lines_are_written_once():
     done = Recorded()
     done.reloading.start()
     assert done.calls == [1]
@@ -75,19 +75,19 @@ def test_a_worker_that_ends_meanwhile_is_left_out():
     done.reloading.worker_ended(2)
     done.reloading.worker_ended(1)
     assert done.calls == [1, 2]
-    # An answer that comes late.
+    # This answer comes late.
     done.reloading.worker_reloaded(1, ["late"], [])
     done.reloading.worker_reloaded(2, [], [])
     assert done.calls == [1, 2, "end"]
 
 
-def test_without_a_worker_that_serves_there_is_nothing_to_do():
+def test_a_reload_without_a_serving_worker_does_nothing():
     done = Recorded(numbers=())
     done.reloading.start()
     assert done.calls == ["end"]
 
 
-def test_a_worker_that_does_not_answer_holds_up_no_other():
+def test_a_worker_that_does_not_answer_does_not_delay_the_others():
     done = Recorded()
     assert done.reloading.next_due_ns() is None
     done.reloading.start()

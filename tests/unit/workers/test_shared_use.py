@@ -1,4 +1,4 @@
-"""A client quota holds for all workers together, however its client's traffic is spread over them."""
+"""A client quota applies to all workers together, however the client's traffic is spread over them."""
 
 import random
 
@@ -20,7 +20,7 @@ QUOTA = 1000.0
 
 
 class Simulated:
-    """Workers in which a client sends as much as it may, up to what it wants; one step is a second."""
+    """Workers in which a client sends as much as it may, up to what it wants. One step is a second."""
 
     def __init__(self, count):
         self.table = memoryview(bytearray(BYTES_PER_WORKER * count))
@@ -32,7 +32,7 @@ class Simulated:
         self.now_ms = 1
 
     def second(self, wanted):
-        """Returns what was sent in each worker."""
+        """Let a second pass. Return the amount that was sent in each worker."""
         sent = []
         for use, sensor, most in zip(self.uses, self.sensors, wanted, strict=True):
             room = max(0.0, sensor.limit.value * 11 - sensor.value(self.now_ms) * 10)
@@ -43,18 +43,18 @@ class Simulated:
         return sent
 
     def run(self, wanted, seconds=200):
-        """What all workers sent together, in each second."""
+        """Return what all workers sent together, in each second."""
         return [sum(self.second(wanted)) for _ in range(seconds)]
 
 
 def settled(totals):
-    """The mean of the last half."""
+    """Return the mean of the last half."""
     half = totals[len(totals) // 2 :]
     return sum(half) / len(half)
 
 
 def worst(totals, seconds=11):
-    """The highest mean of so many seconds in a row: those in which rates are measured."""
+    """Return the highest mean of this number of consecutive seconds, over which rates are measured."""
     return max(sum(totals[start : start + seconds]) / seconds for start in range(len(totals) - seconds))
 
 
@@ -87,7 +87,7 @@ def test_a_client_whose_traffic_moves_keeps_its_quota(count, most):
     assert sum(totals) / len(totals) >= 0.7 * QUOTA
 
 
-def test_a_killed_worker_and_a_forgotten_sensor_leave_the_quota_to_the_others():
+def test_the_others_get_the_quota_of_a_killed_worker_or_an_expired_sensor():
     simulated = Simulated(2)
     simulated.run([5 * QUOTA, 5 * QUOTA])
     assert simulated.uses[0].limit(KEY, simulated.part).value < 0.6 * QUOTA
@@ -104,7 +104,7 @@ def test_one_process_has_the_quota_itself():
 
 
 def test_the_managers_of_two_workers_share_a_quota():
-    """Through the scheduler and the throttle's own calls: one worker's use is the other's limit."""
+    """The scheduler and the throttle's own calls do this: the use in one worker limits the other."""
     clock, table = ManualClock(), memoryview(bytearray(2 * BYTES_PER_WORKER)).cast("I")
     settings = ClientQuotaSettings(users={"alice": {"producer_byte_rate": QUOTA}})
     managers, schedulers = [], []
@@ -117,7 +117,7 @@ def test_the_managers_of_two_workers_share_a_quota():
     context.connection.principal = KafkaPrincipal("alice")
 
     def throttled(used, seconds):
-        """The throttle times of clients that produce most of the quota in each second, in these workers."""
+        """Return the throttle times of clients that produce most of the quota in each second, in these workers."""
         times_ms = []
         for _ in range(seconds):
             times_ms += [manager.charge(context, int(0.8 * QUOTA), 0.0) for manager in used]

@@ -1,4 +1,4 @@
-"""Limits hold for all workers together: their parts add up to the whole, or to the bound that the docs name."""
+"""Limits apply to all workers together: their parts add up to the whole, or to the bound in the documents."""
 
 import pytest
 
@@ -25,7 +25,7 @@ def test_parts_add_up_to_the_limit(count, limit):
     assert sum(share.of_rate(limit) for share in shares(count)) == pytest.approx(limit)
 
 
-def test_the_only_worker_has_the_whole_and_the_plain_name():
+def test_a_single_worker_has_the_whole_limit_and_its_plain_name():
     assert WorkerShare().of(7) == WorkerShare().at_least_one(7) == WorkerShare().of_rate(7) == 7
     assert WorkerShare().named("node") == "node"
     assert [share.named("node") for share in shares(2)] == ["node-worker-1", "node-worker-2"]
@@ -53,12 +53,12 @@ def test_workers_together_admit_the_connections_of_the_limit():
     for settings in (ConnectionQuotaSettings(max_connections=10), ConnectionQuotaSettings(broker_max_connections=10)):
         answers = [admitted(share, settings, hosts) for share in shares(3)]
         assert [each.count(None) for each in answers] == [4, 3, 3]
-        # A worker that is full leaves connections to the others.
+        # A full worker leaves connections to the others.
         assert all(isinstance(one, Delay) and one.pause_acceptor for each in answers for one in each if one)
 
 
 def shared(count):
-    """The shares of workers that count together, and the table."""
+    """Return the shares of workers that count together, and their table."""
     table = memoryview(bytearray(BYTES_PER_WORKER * count))
     counts = [SharedCounts(table.cast("I"), number, b"key") for number in range(1, count + 1)]
     return [WorkerShare(number, count, counts[number - 1]) for number in range(1, count + 1)], table
@@ -75,7 +75,7 @@ def test_connections_of_an_address_are_counted_for_all_workers(settings):
     gates[2].release(Address("10.0.0.1", 2))
     assert gates[0].admit(Address("10.0.0.1", 30)) is None
     assert isinstance(gates[1].admit(Address("10.0.0.1", 31)), Refuse)
-    # Worker 2 is killed; it had four of the ten.
+    # Worker 2, which had four of the ten connections, is killed.
     table[BYTES_PER_WORKER : 2 * BYTES_PER_WORKER] = bytes(BYTES_PER_WORKER)
     more = [gates[0].admit(Address("10.0.0.1", 40 + port)) for port in range(6)]
     assert more.count(None) == 3
@@ -94,7 +94,7 @@ def test_handshakes_of_an_address_are_counted_for_all_workers():
 
 
 def test_names_of_an_attacker_do_not_make_an_address_look_full():
-    """10,000 addresses with a connection each: hardly one is counted with another."""
+    """10,000 addresses have a connection each. Almost none is counted with another."""
     workers, _ = shared(2)
     names = [f"connections 10.{index >> 16}.{index >> 8 & 255}.{index & 255}" for index in range(10_000)]
     for index, name in enumerate(names):

@@ -21,7 +21,7 @@ KILLED = -signal.SIGKILL
 
 
 class Recorded:
-    """What a supervisor has done for it, in order."""
+    """Records the actions of a supervisor, in order."""
 
     def __init__(self):
         self.calls = []
@@ -50,7 +50,7 @@ class Recorded:
         self.calls.append(("report", line))
 
     def taken(self):
-        """The calls since the last time, without log lines."""
+        """Return the actions since the last call, without log lines."""
         calls, self.calls = self.calls, []
         return [call for call in calls if call[0] != "report"]
 
@@ -71,7 +71,7 @@ def started():
     return Started()
 
 
-def test_every_state_and_event_is_a_row_of_the_table_or_raises():
+def test_each_state_accepts_only_the_events_of_the_table():
     for state, event in itertools.product(WorkerState, WorkerEvent):
         if (state, event) in TRANSITIONS:
             assert TRANSITIONS[state, event] in WorkerState
@@ -159,7 +159,7 @@ def test_the_server_gives_up_when_no_worker_stays_up():
     assert "every worker failed" in started.done.calls[-1][1]
 
 
-def test_one_worker_that_serves_is_enough_to_go_on():
+def test_one_serving_worker_is_enough_to_continue():
     started = Started(count=2)
     for _ in range(3 * GIVE_UP_AFTER):
         started.supervisor.exited(1, 70)
@@ -194,7 +194,7 @@ def test_workers_are_replaced_one_after_another(started):
     assert started.done.taken() == [("replaced_all",)]
 
 
-def test_a_replacement_that_fails_leaves_the_others_alone(started):
+def test_a_failed_replacement_does_not_affect_other_workers(started):
     supervisor = started.supervisor
     supervisor.replace(supervisor.workers)
     supervisor.exited(1, 0)

@@ -1,5 +1,4 @@
-"""A log, a group, a share group and a register in memory, with faults that can be planted, and clients that write down
-what they see."""
+"""A log, a group, a share group and a register in memory, with faults that can be planted, and recording clients."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from klamm.testing.histories import History, Recorder, read_history
 
 PARTITIONS = ("orders-0", "orders-1")
 
-# What each fault makes of a broker, and the anomalies of which one has to be named.
+# The effect of each fault, and its anomalies. The checker must name at least one of them.
 FAULTS: dict[str, tuple[str, ...]] = {
     "lose the last record": ("lost_write",),
     "write a retry again": ("duplicate",),
@@ -71,7 +70,7 @@ class Model:
         return self._values
 
     def _append(self, partition: str, value: int, state: str) -> int:
-        """Append a record that is "committed", "open", "aborted" or "lost"; returns its offset."""
+        """Append a record that is "committed", "open", "aborted" or "lost". Return its offset."""
         self._logs[partition].append([value, state])
         return len(self._logs[partition]) - 1
 
@@ -114,7 +113,7 @@ class Model:
             done = [["send", *places[0], offsets[0]], ["poll", polled], ["send", *places[1], offsets[1]]]
             if state == "aborted":
                 call.fail()
-                # The client starts again from what it had committed: nothing.
+                # The client starts again from its committed position: nothing.
                 for partition in PARTITIONS:
                     self._positions["t1", partition] = 0
             elif outcome > 0.4:
@@ -162,7 +161,7 @@ class Model:
         if not self._wrong("reuse an epoch"):
             self._epoch += 1
         for partition in PARTITIONS:
-            # A member that has not revoked was silent, and is fenced without knowing.
+            # A member that has not revoked was silent. It is fenced and does not know it.
             member = self._random.choice(("m1", "m2"))
             if self._fault == "reuse an epoch" and self._random.random() < 0.5:
                 self._own("m1" if member == "m2" else "m2", "owned", [partition])

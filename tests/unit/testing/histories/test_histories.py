@@ -1,4 +1,4 @@
-"""The checker names each planted fault, says nothing of a correct broker, and refuses what is no history."""
+"""The checker of histories names each planted fault, finds nothing in a correct broker, and refuses garbage."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def names(lines: list[str], **options: bool) -> list[str]:
     return [anomaly.name for anomaly in check_history(read_history(lines), **options)]
 
 
-def test_an_open_transaction_that_was_half_committed_is_torn() -> None:
+def test_a_partly_committed_transaction_is_reported_as_torn() -> None:
     steps = [["send", "a", 1], ["send", "b", 2]]
     lines = [event("t", "invoke", "txn", steps), event("t", "info", "txn", steps)]
     lines += both("c", "poll", [["poll", {"a": [[0, 1]]}]])
@@ -67,7 +67,7 @@ def test_a_read_that_began_before_a_commit_was_known_proves_nothing() -> None:
     assert names(lines) == []
 
 
-def test_what_was_not_committed_may_be_read_without_isolation() -> None:
+def test_uncommitted_records_may_be_read_without_isolation() -> None:
     aborted = [event("t", "invoke", "txn", [["send", "a", 1]]), event("t", "fail", "txn", [["send", "a", 1, 0]])]
     read = [["poll", {"a": [[0, 1]]}]]
     assert names(aborted + both("c", "poll", read, isolation="read_uncommitted")) == []
@@ -92,13 +92,13 @@ def test_producers_without_idempotence_may_write_twice() -> None:
     assert names(lines, at_least_once=True) == []
 
 
-def test_values_that_no_client_polled_are_counted_and_are_no_fault() -> None:
+def test_values_that_no_client_polled_are_counted_but_are_no_anomaly() -> None:
     history = read_history(both("p", "send", [["send", "a", 1, 0]]))
     assert check_history(history) == []
     assert unseen(history) == {"a": 1}
 
 
-def test_a_lock_that_may_have_run_out_is_no_double_acquisition() -> None:
+def test_an_acquisition_after_a_possible_end_of_a_lock_is_no_anomaly() -> None:
     def acquired(member: str, count: int, at_ms: int) -> list[str]:
         value = {"group": "s", "member": member, "partition": "a", "records": [[0, 0, count]], "lock_ms": 100}
         return both(member, "acquired", value, time_ns=at_ms * 1_000_000)
@@ -107,7 +107,7 @@ def test_a_lock_that_may_have_run_out_is_no_double_acquisition() -> None:
     assert names(acquired("m", 1, 0) + acquired("n", 2, 100)) == []
 
 
-def test_a_member_that_leaves_takes_its_delivery_from_the_count() -> None:
+def test_deliveries_to_a_member_that_leaves_are_not_counted() -> None:
     def acquired(member: str) -> list[str]:
         return both(member, "acquired", {"group": "s", "member": member, "partition": "a", "records": [[0, 0, 1]]})
 
@@ -116,7 +116,7 @@ def test_a_member_that_leaves_takes_its_delivery_from_the_count() -> None:
     assert names(acquired("m") + acquired("n")) == ["delivery_count", "double_acquisition"]
 
 
-def test_an_acknowledgement_without_an_answer_and_the_end_of_its_session_leave_the_count_open() -> None:
+def test_the_count_is_unknown_after_an_unanswered_acknowledgement_at_the_end_of_a_session() -> None:
     value = {"group": "s", "member": "m", "partition": "a", "records": [[0, 0, 1]]}
     lines = both("m", "acquired", value)
     lines += both("m", "acknowledged", value | {"records": [[0, 0, "release"]]})[:1]
@@ -124,7 +124,7 @@ def test_an_acknowledgement_without_an_answer_and_the_end_of_its_session_leave_t
     assert names(lines + both("n", "acquired", value | {"member": "n"})) == []
 
 
-def test_what_a_drained_share_group_never_delivered_is_lost() -> None:
+def test_records_that_a_drained_share_group_never_delivered_are_lost() -> None:
     lines = both("p", "send", [["send", "a", 1, 0]])
     lines += both("d", "drained", {"group": "s", "partition": "a", "from_offset": 0})
     assert names(lines) == ["lost_delivery"]
@@ -144,7 +144,7 @@ OPERATIONS = st.lists(
 
 
 def fits(order: tuple[Operation, ...]) -> bool:
-    """Return True if the operations give their results in this order."""
+    """Return True if the operations have their results in this order."""
     state: object = None
     for one in order:
         value = one.value["value"]
@@ -165,7 +165,9 @@ def fits(order: tuple[Operation, ...]) -> bool:
 
 
 @given(OPERATIONS)
-def test_the_search_for_an_order_agrees_with_trying_all(drawn: list[tuple[tuple[str, Any], int, int, Kind]]) -> None:
+def test_the_search_for_an_order_agrees_with_trying_all_orders(
+    drawn: list[tuple[tuple[str, Any], int, int, Kind]],
+) -> None:
     operations = [
         Operation(
             "p", function, kind, began, 99 if kind is Kind.INFO else began + lasts, {"value": value}, None, None, "", ()
@@ -204,13 +206,13 @@ def test_the_search_for_an_order_agrees_with_trying_all(drawn: list[tuple[tuple[
         (event("p", "invoke", "poll", [], isolation="none"), "isolation is read_committed or read_uncommitted"),
     ],
 )
-def test_what_is_no_history_is_refused_with_its_line(line: str, problem: str) -> None:
+def test_an_invalid_history_is_refused_with_its_line(line: str, problem: str) -> None:
     with pytest.raises(HistoryError, match="line [12]: ") as refused:
         read_history(line.split("\n"))
     assert problem in str(refused.value)
 
 
-def test_a_recorder_writes_what_a_reader_reads() -> None:
+def test_a_recorded_history_is_read_back() -> None:
     file = io.StringIO()
     record = Recorder(file, ManualClock())
     with record.operation("p", "send", [["send", "a", 1]]) as call:
