@@ -1,9 +1,9 @@
 """Start-up time and idle memory: `python -m bench.startup [--targets klamm kafka] [--rounds 5]`.
 
-The time runs from just before the process is created until a client has the answer to its first ApiVersions, and until
-its first record is acknowledged, in a topic that the server creates on demand. The client tries to connect every
-millisecond. Memory is the resident set, three seconds later, and again with many idle connections. Each start has a
-data directory of its own; Kafka's is formatted before the time runs, the others make theirs.
+Both times begin just before the process is created. The first ends when a client has the answer to its first
+ApiVersions. The second ends when the client's first record is acknowledged; the server creates its topic on demand. The
+client tries to connect every millisecond. Memory is the resident set three seconds later, and again with many idle
+connections. Each start has a data directory of its own. Kafka's is formatted beforehand; the others create theirs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ IDLE_CONNECTIONS = 5_000
 
 @dataclass(slots=True, frozen=True)
 class StartUp:
-    """One start, in milliseconds."""
+    """The times of one start, in milliseconds."""
 
     first_answer_ms: float
     first_produce_ms: float
@@ -43,7 +43,7 @@ class StartUp:
 
 @dataclass(slots=True, frozen=True)
 class Memory:
-    """Resident, in MiB."""
+    """The resident memory of a server, in MiB."""
 
     idle_mib: float
     crowded_mib: float
@@ -56,7 +56,7 @@ def _pause(server: Server, deadline: float) -> None:
 
 
 def _first_answer(server: Server, deadline: float) -> WireClient:
-    """A connection over which ApiVersions was answered."""
+    """Return a connection on which the server has answered ApiVersions."""
     while True:
         try:
             client = WireClient(HOST, server.port)
@@ -68,7 +68,7 @@ def _first_answer(server: Server, deadline: float) -> WireClient:
 
 
 def _produce_first(client: WireClient, server: Server, deadline: float) -> None:
-    """Have the topic created, and one record acknowledged."""
+    """Ask for the topic until the server has created it, and then produce until a record is acknowledged."""
     metadata = MetadataRequest([MetadataRequestTopic(name=TOPIC)])
     while client.call(metadata, METADATA_VERSION).topics[0].error_code != ErrorCode.NONE:
         _pause(server, deadline)
@@ -79,7 +79,10 @@ def _produce_first(client: WireClient, server: Server, deadline: float) -> None:
 
 
 def start(server: Server) -> StartUp:
-    """Start it; it runs when this returns. RuntimeError when it ends, or has not acknowledged within its own limit."""
+    """Start the server, and return its times; it still runs afterwards.
+
+    Raises RuntimeError if the server ends, or does not acknowledge a record within its time limit.
+    """
     begin = server.spawn()
     deadline = begin + server.start_timeout_s
     with _first_answer(server, deadline) as client:
@@ -102,9 +105,9 @@ def memory(server: Server) -> Memory:
 
 @contextmanager
 def starts(targets: Sequence[str], rounds: int) -> Iterator[Iterator[tuple[Server, StartUp]]]:
-    """Each server in turn, started with defaults in a directory of its own, and stopped when the next one is taken.
+    """Yield each server in turn, started with defaults in a directory of its own. The next step stops it.
 
-    One start of each comes before, which is not given out: the system then has all files in memory.
+    Before that, each server is started once without a result, so that the system has all its files in memory.
     """
     with tempfile.TemporaryDirectory(prefix="klamm-bench-") as directory:
         yield _starts(targets, rounds, Path(directory))
@@ -125,7 +128,7 @@ def _starts(targets: Sequence[str], rounds: int, directory: Path) -> Iterator[tu
 
 
 def rows(times: dict[str, list[StartUp]]) -> str:
-    """Two lines of `bench.run`'s table."""
+    """Return two lines of `bench.run`'s table."""
     answers = {name: [one.first_answer_ms for one in many] for name, many in times.items()}
     produced = {name: [one.first_produce_ms for one in many] for name, many in times.items()}
     return "\n".join(

@@ -1,10 +1,12 @@
-"""A good client while others fail to come in: `python -m bench.storm [--connections 2000] [--at-once 200]`.
+"""A good client while others fail to log in: `python -m bench.storm [--connections 2000] [--at-once 200]`.
 
-A client that is authenticated already asks for Metadata every few milliseconds, first alone, then while a storm of
-connections comes with wrong passwords (PLAIN, SCRAM) or makes TLS handshakes and goes away. Prints its p99 in
-each round and the ratio of the two. All run on one machine, as if they did not: clients share one of its cores, where
-the storm gets what is left, and the good client never waits. Guesses are checked by the paced worker
-(`suspect_check_percent`), so that a storm of them ends after `--seconds`.
+A client that has logged in sends Metadata every few milliseconds: first alone, then during a storm of connections. In
+the storm, connections send wrong passwords (PLAIN, SCRAM), or end after the TLS handshake. The program prints the
+client's p99 in both cases, and their ratio.
+
+All processes share one machine, but the result should be that of separate machines. So the clients share one core, the
+storm gets only its idle time, and the good client has real-time priority. In `guesses`, the paced worker checks each
+password (`suspect_check_percent`), which takes long. So this storm ends after `--seconds`.
 """
 
 from __future__ import annotations
@@ -40,16 +42,16 @@ STORMS = ("plain", "guesses", "scram", "tls")
 
 
 class Client(RawClient):
-    """Logs in as `alice` with PLAIN before anything else."""
+    """A client that can log in as `alice` with PLAIN."""
 
     def log_in(self, password: str) -> int:
-        """The error code of SaslAuthenticate."""
+        """Log in, and return the error code of SaslAuthenticate."""
         self.call(SaslHandshakeRequest("PLAIN"), 1)
         return int(self.call(SaslAuthenticateRequest(f"\0alice\0{password}".encode()), 2).error_code)
 
 
 def begin_scram(client: RawClient) -> None:
-    """Two rounds of SCRAM with a wrong proof."""
+    """Send both messages of SCRAM, with a wrong proof."""
     client.call(SaslHandshakeRequest("SCRAM-SHA-256"), 1)
     first = client.call(SaslAuthenticateRequest(b"n,,n=alice,r=abcdefgh"), 2).auth_bytes
     nonce = bytes(first).split(b",")[0]
@@ -58,7 +60,7 @@ def begin_scram(client: RawClient) -> None:
 
 
 def storm(kind: str, port: int, ca: str, connections: int, at_once: int, seconds: float) -> None:
-    """Come and fail that many times, so many side by side, or for so long. Prints how often."""
+    """Open up to `connections` failing connections, `at_once` side by side, within `seconds`. Print the number."""
     context = ssl.create_default_context(cafile=ca) if kind == "tls" else None
     numbers = count()
     ended: list[int] = []
@@ -90,13 +92,13 @@ def storm(kind: str, port: int, ca: str, connections: int, at_once: int, seconds
 
 @contextmanager
 def storm_process(kind: str, port: int, ca: Path, load: argparse.Namespace) -> Iterator[subprocess.Popen[bytes]]:
-    """`storm` in a process of its own, let loose once it has started up."""
+    """Run `storm` in a process of its own. The storm begins once the process has started up."""
     command = [sys.executable, "-m", "bench.storm", "--connections", str(load.connections)]
     command += ["--at-once", str(load.at_once), "--seconds", str(load.seconds), "--storm", kind, str(port), str(ca)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        # Attackers have machines of their own: here they get only what is left of this one.
+        # Attackers have machines of their own. On this machine they get only idle time.
         os.sched_setscheduler(process.pid, os.SCHED_IDLE, os.sched_param(0))
         process.stdout.readline()
         process.stdin.write(b"\n")
@@ -105,7 +107,7 @@ def storm_process(kind: str, port: int, ca: Path, load: argparse.Namespace) -> I
 
 
 def have_priority() -> None:
-    """Never wait for a core that another process uses."""
+    """Give this process real-time priority, so that it never waits for a core that another process uses."""
     try:
         os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
     except PermissionError:
@@ -113,7 +115,7 @@ def have_priority() -> None:
 
 
 def p99_us(client: RawClient, until: float | subprocess.Popen[bytes]) -> float:
-    """The 99th percentile of its latency, until a time or the end of a process."""
+    """Return the 99th percentile of the client's latency. Requests go on until a time, or until a process ends."""
     taken = []
     request = MetadataRequest([])
     due = time.perf_counter()
@@ -129,7 +131,7 @@ def p99_us(client: RawClient, until: float | subprocess.Popen[bytes]) -> float:
 
 @contextmanager
 def server(folder: Path) -> Iterator[tuple[KlammServer, dict[str, int], TlsFiles]]:
-    """A listener for passwords and one for TLS."""
+    """Serve a listener for passwords and one for TLS."""
     files = TlsFiles(folder / "tls")
     verifiers = [
         ScramCredential.from_password(mechanism, PASSWORD, os.urandom(16)).to_text()

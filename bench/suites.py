@@ -1,4 +1,4 @@
-"""The benchmarks: each prepares a server once and is then run on it several times."""
+"""The benchmarks of `bench.run`. Each prepares a server once, and then runs on it several times."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ P99 = Measure("p99, µs", lambda result: result.p99_us, more_is_better=False)
 
 @dataclass(slots=True, frozen=True)
 class Benchmark:
-    """`run(server, seconds)` may be called any number of times and leaves nothing behind that slows the next."""
+    """A benchmark. `run(server, seconds)` may be called many times, because no call slows the next one."""
 
     name: str
     measures: tuple[Measure, ...]
@@ -53,9 +53,9 @@ class Benchmark:
 
 
 def create_topic(server: Server, topic: str) -> None:
-    """With `PARTITIONS` partitions or more, all of which their leader serves when this returns.
+    """Create a topic with at least `PARTITIONS` partitions, and wait until the leader serves all of them.
 
-    Raises TimeoutError after 30 s, RuntimeError when the server refuses.
+    Raises TimeoutError after 30 s, and RuntimeError if the server refuses.
     """
     with WireClient(HOST, server.port) as client:
         if server.creates_topics_on_request:
@@ -77,7 +77,7 @@ def delete_topic(server: Server, topic: str) -> None:
 
 
 def end_offsets(server: Server, topic: str) -> list[int]:
-    """The latest offset of each partition, -1 for one that has no leader yet."""
+    """Return the latest offset of each partition, or -1 for a partition without a leader."""
     wanted = [ListOffsetsPartition(partition, timestamp=-1) for partition in range(PARTITIONS)]
     with WireClient(HOST, server.port) as client:
         answer = client.call(ListOffsetsRequest(topics=[ListOffsetsTopic(topic, wanted)]), 7)
@@ -85,7 +85,7 @@ def end_offsets(server: Server, topic: str) -> list[int]:
 
 
 def small_requests() -> list[Benchmark]:
-    """ApiVersions and Metadata of one topic, 50 connections, alone and pipelined by ten."""
+    """Return benchmarks of ApiVersions, and of Metadata for one topic: 50 connections, each with 1 or 10 requests."""
 
     def benchmark(name: str, frame: frames.Frame, depth: int) -> Benchmark:
         def run(server: Server, seconds: float) -> LoadResult:
@@ -99,9 +99,9 @@ def small_requests() -> list[Benchmark]:
 
 
 def peer_requests() -> list[Benchmark]:
-    """Connections, and small requests that every peer serves: first all equal, then all different.
+    """Return benchmarks of connections, and of small requests that every peer serves: equal ones, then different ones.
 
-    Different ones have a client id each and walk through `VARIED_TOPICS`, so that no response serves two of them.
+    Different requests have a client id each and walk through `VARIED_TOPICS`, so that no response fits two of them.
     """
 
     def benchmark(name: str, topics: Sequence[str], requests: Sequence[frames.Frame], load: Load) -> Benchmark:
@@ -130,7 +130,9 @@ def peer_requests() -> list[Benchmark]:
 
 
 def paced_produce() -> list[Benchmark]:
-    """One record of 1 KiB per request, acks=all, 200 and 2,000 requests a second over ten connections."""
+    """Return benchmarks of one record of 1 KiB per request, acks=all, 200 and 2,000 requests a second over ten
+    connections.
+    """
 
     def benchmark(rate_per_s: int) -> Benchmark:
         def run(server: Server, seconds: float) -> LoadResult:
@@ -147,13 +149,14 @@ def paced_produce() -> list[Benchmark]:
 def touch_memory() -> None:
     """Touch as much memory as a round writes.
 
-    A virtual machine gives free memory back to its host; to get it again costs a multiple of the writing, at random.
+    A virtual machine gives free memory back to its host. To get it again sometimes takes many times longer than the
+    write.
     """
     mmap.mmap(-1, ROUND_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE).close()
 
 
 def produce_of(name: str, topic: str, batch: bytes) -> Benchmark:
-    """Produce of equal batches, five requests in flight on each of three connections, a producer's default."""
+    """Return a benchmark of equal batches: three connections, with five requests in flight as a producer has."""
 
     def produce(server: Server, seconds: float) -> LoadResult:
         fresh = f"{topic}-{time.monotonic_ns()}"
@@ -169,17 +172,17 @@ def produce_of(name: str, topic: str, batch: bytes) -> Benchmark:
 
 
 def codecs() -> list[Benchmark]:
-    """Produce of batches that a producer has compressed, 16 KiB before that: of records of one size and of many."""
+    """Return benchmarks of compressed batches with 16 KiB of records, of one size or of many sizes."""
     return produce_by_codec({"1 KiB": range(1024, 1025), "100 to 300 bytes": range(100, 301)})
 
 
 def keyed() -> list[Benchmark]:
-    """The same, of records of many sizes with keys, and headers in some."""
+    """Return benchmarks of compressed batches. Their records have many sizes, keys, and some have headers."""
     return produce_by_codec({"100 to 300 bytes with keys": range(100, 301)}, keys=True)
 
 
 def produce_by_codec(shapes: dict[str, range], *, keys: bool = False) -> list[Benchmark]:
-    """For each codec and shape, which is the sizes of the values."""
+    """Return a benchmark for each codec and shape. A shape is the range of the values' sizes."""
     found = []
     for codec in Codec:
         for shape, sizes in shapes.items():
@@ -191,13 +194,13 @@ def produce_by_codec(shapes: dict[str, range], *, keys: bool = False) -> list[Be
 
 
 def _with_server_cpu(benchmark: Benchmark) -> Benchmark:
-    """Other programs on the machine change throughput more than processor time."""
+    """Add the server's processor time, because other programs on the machine change it less than the throughput."""
 
     def run(server: Server, seconds: float) -> LoadResult:
         before_s = cpu_seconds(server)
         result = benchmark.run(server, seconds)
         used_s = cpu_seconds(server) - before_s
-        # What was used for the requests of the warm-up too.
+        # The processor time includes the warm-up, so only the share of the measured time counts.
         measured = result.seconds / (result.seconds + WARMUP_S)
         return replace(result, server_cpu_us=used_s * measured / result.requests * 1e6)
 
@@ -205,7 +208,7 @@ def _with_server_cpu(benchmark: Benchmark) -> Benchmark:
 
 
 def bulk(batch_kib: int, record_bytes: int = 1024) -> list[Benchmark]:
-    """Produce, and fetch of the same."""
+    """Return benchmarks that produce batches of this size, and that fetch them."""
     topic = f"bulk-{batch_kib}"
     batch = frames.record_batch(batch_kib * 1024 // (record_bytes + 10), record_bytes)
 
@@ -225,7 +228,7 @@ def bulk(batch_kib: int, record_bytes: int = 1024) -> list[Benchmark]:
 
 
 def bulk_all() -> Sequence[Benchmark]:
-    """Batches of 16 KiB (the old default), 64 KiB and 1 MiB."""
+    """Return benchmarks with batches of 16 KiB (the old default), 64 KiB and 1 MiB."""
     return [benchmark for batch_kib in (16, 64, 1000) for benchmark in bulk(batch_kib)]
 
 

@@ -1,11 +1,12 @@
 """klamm's TLS listener beside Apache Kafka's: `python -m bench.tls [--rounds 5] [--seconds 3]`.
 
-Each server has a plaintext and a TLS listener over the same broker and shows the same certificate. The load comes from
-librdkafka (confluent-kafka): a producer of 1 KiB records with its default batches of up to 1 MB and acks=all, a
-consumer that reads them again. Servers and listeners take turns; only the ratios of one run mean anything.
+Each server has a plaintext and a TLS listener for the same broker, and both servers show the same certificate. The load
+comes from librdkafka (confluent-kafka): a producer of 1 KiB records with its default batches of up to 1 MB and
+acks=all, and a consumer that reads the records again. Servers and listeners take turns; only ratios within one run are
+meaningful.
 
-The client takes as much of the machine as the server, so beside what comes through stands what the server paid for it:
-its processor time for each megabyte. A ratio above 1 means that klamm is better.
+The client takes as much of the machine as the server. So there is a second row for each throughput: the server's
+processor time per megabyte. In both rows, a ratio above 1 means that klamm is better.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _topics = count(1)
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A listener: the client's settings for it, and the topic that is read there."""
+    """A listener: the client's settings for it, and the topic that `fetch` reads."""
 
     name: str
     client: dict[str, Any]
@@ -56,7 +57,7 @@ class Result(NamedTuple):
 
 
 def measure(what: str, endpoint: Endpoint, seconds: float) -> Result:
-    """One round: `what` is "produce" or "fetch"."""
+    """Measure one round. `what` is "produce" or "fetch"."""
     topic = f"produced-{next(_topics)}"
     if what == "produce":
         make_topic(endpoint, topic)
@@ -70,7 +71,7 @@ def measure(what: str, endpoint: Endpoint, seconds: float) -> Result:
 
 
 def produce(endpoint: Endpoint, seconds: float, topic: str) -> tuple[float, float]:
-    """Megabytes of acknowledged values, and the seconds that they took."""
+    """Return the megabytes of acknowledged values, and the seconds until the last acknowledgment."""
     delivered = 0
 
     def note(error: Any, _message: Any) -> None:
@@ -95,7 +96,7 @@ def produce(endpoint: Endpoint, seconds: float, topic: str) -> tuple[float, floa
 
 
 def fetch(endpoint: Endpoint, seconds: float) -> tuple[float, float]:
-    """Megabytes of values, read from the beginning as often as there is time, and the seconds that they took."""
+    """Read the topic from the beginning, as often as there is time. Return the megabytes of values, and the seconds."""
     consumer = Consumer(
         endpoint.client | {"group.id": "bench", "enable.auto.commit": False, "queued.min.messages": 100_000}
     )
@@ -119,7 +120,7 @@ def fetch(endpoint: Endpoint, seconds: float) -> tuple[float, float]:
 
 
 def make_topic(endpoint: Endpoint, name: str) -> None:
-    """With `PARTITIONS` partitions."""
+    """Create a topic with `PARTITIONS` partitions."""
     admin = AdminClient(endpoint.client)
     admin.create_topics([NewTopic(name, PARTITIONS, 1)])[name].result(30)
 
@@ -132,7 +133,7 @@ def delete_topic(endpoint: Endpoint, name: str) -> None:
 
 @contextmanager
 def endpoints(folder: Path) -> Iterator[list[Endpoint]]:
-    """Both servers, each with two listeners."""
+    """Run both servers, and yield the two listeners of each."""
     files = TlsFiles(folder / "tls")
     tls = {"security.protocol": "SSL", "ssl.ca.location": str(files.ca)}
     with ExitStack() as stack:
@@ -156,7 +157,7 @@ def _klamm(folder: Path, files: TlsFiles, port: int) -> Server:
 
 
 def kafka_with_tls(folder: Path, files: TlsFiles, port: int) -> Server:
-    """A Kafka with a second listener, by TLS, on that port."""
+    """Return a Kafka with a second listener, with TLS, on this port."""
     server = KafkaServer(folder / "kafka", SETTINGS)
     listeners = f"PLAINTEXT://{HOST}:{server.port},SSL://{HOST}:{port}"
     server.settings |= {

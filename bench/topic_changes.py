@@ -1,10 +1,12 @@
 """Creating and deleting many partitions: `python -m bench.topic_changes [--partitions 10000] [--rounds 3]`.
 
-For one topic with all of them, for topics of 100, and for topics of one: how long CreateTopics and DeleteTopics take
-and what processor time the server spends meanwhile; the longest answer to IncrementalAlterConfigs of another topic,
-asked again and again on a connection of its own; then a clean stop and the next start, with all directories made.
-Last, one topic grows from one partition to a tenth of that, one of all is created, and the server is killed: how long
-its next start takes, and how many file descriptors it has open before and after.
+There are three layouts: one topic with all partitions, topics of 100, and topics of one. For each, a row has the time
+and the server's processor time of CreateTopics and DeleteTopics. It also has the neighbor's wait: the longest answer to
+IncrementalAlterConfigs of another topic, which another connection sends again and again. Between the two, the server
+stops cleanly and starts again with all directories made.
+
+The last rows are about a kill: one topic grows from one partition to a tenth of all, another is created with all
+partitions, and the server is killed. They have the time of the next start, and the open descriptors before and after.
 """
 
 from __future__ import annotations
@@ -74,7 +76,7 @@ class Neighbour:
 
 
 def measured(server: Server, work: Callable[[WireClient], Sequence[Any]]) -> str:
-    """Seconds, processor seconds, and what the neighbour waited at most."""
+    """Do the work, and return a text: its seconds, the server's processor seconds, and the neighbor's longest wait."""
     with WireClient(HOST, server.port, 120) as client, Neighbour(server) as neighbour:
         used, begin = processor_s(server), time.monotonic()
         answers = work(client)
@@ -85,7 +87,7 @@ def measured(server: Server, work: Callable[[WireClient], Sequence[Any]]) -> str
 
 
 def descriptors(server: Server) -> int:
-    """Return how many files, sockets and so on the server's process has open."""
+    """Return the number of open descriptors of the server's process: files, sockets and so on."""
     return len(os.listdir(f"/proc/{server.process.pid}/fd"))
 
 
@@ -116,7 +118,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--settle-s", type=float, default=0, help="wait for directories before the stop")
     chosen = parser.parse_args(arguments)
-    # Else this process collects while it decodes 300,000 configs, and the neighbour waits for that: up to 140 ms.
+    # Otherwise this process collects garbage while it decodes 300,000 configs, and the neighbor waits up to 140 ms
+    # longer.
     gc.disable()
     count = chosen.partitions
     print("| | Create | Stop | Start | Delete |\n| --- | --- | --- | --- | --- |")

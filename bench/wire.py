@@ -1,8 +1,8 @@
 """Messages decoded and encoded by klamm, kio and kafka-python: `python -m bench.wire [--rounds 15]`.
 
-Each library reads the same bytes and writes what it has read; whether the bytes come out the same is checked first. One
-round takes every library in turn. Prints a Markdown table of medians in microseconds, and kio's and kafka-python's as
-multiples of klamm's.
+Each library reads the same bytes and writes the message again. A check before the rounds compares the written bytes
+with the read ones. In a round, every library has a turn. The Markdown table has medians in microseconds, and for kio
+and kafka-python also the multiple of klamm's time.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def messages() -> list[tuple[str, int, Any]]:
 
 
 def klamm_calls(version: int, message: Any, frame: bytearray) -> tuple[Call, Call]:
-    """Decode and encode as the server does: large records are neither copied in nor out."""
+    """Return calls that decode and encode as the server does, without a copy of large records."""
     decode, view = type(message).decode, memoryview(frame)
     encode = getattr(message, "encode_chunks", message.encode)
     return lambda: decode(version, view), lambda: encode(version)
@@ -88,7 +88,7 @@ def kafka_python_calls(version: int, name: str, frame: bytes) -> tuple[Call, Cal
 
 
 def one_call_us(call: Call) -> float:
-    """Microseconds of one call, over about `ROUND_S`."""
+    """Return the microseconds of one call, measured over about `ROUND_S`."""
     count, spent = 1, 0.0
     while spent < ROUND_S:
         count *= 2

@@ -1,9 +1,9 @@
 """Throughput with more worker processes: `python -m bench.workers [--workers 1,2,4] [--seconds 5]`.
 
-Requests per second (ApiVersions, 64 connections, one request each at a time) and connections per second (connect,
-ApiVersions, close; 8 at once) of the handler set `echo`, with one row for each number of workers; and how evenly they
-share the connections. The load generator stays on one core. With fewer cores than workers and clients the rows say what
-workers cost, not what they give.
+There is one row for each number of workers. It has requests per second (ApiVersions, 64 connections, one request each
+at a time), connections per second (connect, ApiVersions, close; 8 at once), and the share of each worker in the
+connections. The server has the handler set `echo`. The load generator stays on one core. On a machine with fewer cores
+than workers and clients, the rows show the cost of workers, and not their gain.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _IDLE = 200
 
 @contextmanager
 def serving(workers: int) -> Iterator[tuple[tuple[str, int], int]]:
-    """A server; its address and process id."""
+    """Run a server, and yield its address and its process id."""
     with tempfile.TemporaryDirectory(prefix="klamm-bench-workers-") as folder:
         file, ready = Path(folder) / "klamm.toml", Path(folder) / "ready.json"
         file.write_text(_FILE.format(workers=workers))
@@ -58,20 +58,20 @@ def serving(workers: int) -> Iterator[tuple[tuple[str, int], int]]:
 
 
 def processes(pid: int, workers: int) -> list[int]:
-    """The processes that serve: the workers, or the only one."""
+    """Return the processes that serve: the workers, or the only process."""
     if workers == 1:
         return [pid]
     return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def sockets(pid: int) -> int:
-    """Open sockets of a process."""
+    """Return the number of open sockets of a process."""
     folder = Path(f"/proc/{pid}/fd")
     return sum(os.readlink(one).startswith("socket:") for one in folder.iterdir())
 
 
 def private_mib(pid: int) -> float:
-    """Memory that a process shares with no other."""
+    """Return the memory that a process shares with no other process."""
     rows = [line.split() for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()]
     return sum(int(row[1]) for row in rows if row[0] in ("Private_Clean:", "Private_Dirty:")) / 1024
 
