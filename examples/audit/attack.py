@@ -1,6 +1,7 @@
 """An attack in four stages from an address of its own: password spraying, a login, a grant, and a bulk read.
 
-The accounts and the topic are those of run.py. It speaks the protocol by hand, as an attacker's tool does.
+`run.py` calls it, and creates the accounts and the topic. The attack speaks the protocol itself, without a Kafka
+client, as an attacker's tool does.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from klamm.wire.messages import create_acls, fetch, sasl_authenticate, sasl_hand
 from klamm.wire.records import iterate_batches
 
 ADDRESS: Final = "127.0.0.66"
-"""Where it comes from: on Linux, all of 127.0.0.0/8 is this machine."""
+"""The attacker's address: on Linux, all of 127.0.0.0/8 is this machine."""
 ACCOUNT: Final = "ops"
-"""May manage ACLs, but read nothing; its password is easy to guess."""
+"""The attacked account. It may manage ACLs but read nothing, and its password is easy to guess."""
 PASSWORD: Final = "Winter2026"
 TOPIC: Final = "payroll"
 STOLEN_BYTES: Final = 1_280 * 1024
@@ -35,7 +36,7 @@ class Attack(NamedTuple):
 
 
 def run(address: tuple[str, int]) -> Attack:
-    """All four stages. Raises RuntimeError if one does not succeed, which would be good news elsewhere."""
+    """Run all four stages. Raises RuntimeError if one of them fails."""
     failed = 0
     for password in _PASSWORDS:
         for account in _ACCOUNTS:
@@ -57,7 +58,7 @@ def _log_in(client: RawClient, account: str, password: str) -> bool:
 
 
 def _grant(client: RawClient) -> None:
-    """The account's right to manage ACLs becomes a right to read."""
+    """Use the account's right to manage ACLs to give it the right to read."""
     binding = create_acls.AclCreation(
         ResourceType.TOPIC,
         TOPIC,
@@ -72,7 +73,7 @@ def _grant(client: RawClient) -> None:
 
 
 def _read(client: RawClient) -> int:
-    """Reads the topic until it has enough; how many bytes."""
+    """Read the topic until enough is stolen, and return the number of bytes."""
     positions, stolen, until = dict.fromkeys(_PARTITIONS, 0), 0, time.monotonic() + _DEADLINE_S
     while stolen < STOLEN_BYTES:
         if time.monotonic() > until:

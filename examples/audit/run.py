@@ -1,12 +1,11 @@
-"""A server with audit, real clients through two listeners, an attack among them, and a report that names it and counts
-what the clients counted.
+"""Shows the audit: real clients and an attacker use a server, and the report must have the clients' counts.
 
     scripts/audit-demo [--requests 100000] [--folder DIR]
 
-Serves klamm.toml of this folder, drives librdkafka and kafka-python clients through both listeners, of which some are
-denied and some are throttled, and the attack of attack.py, which `klamm audit detect --follow` finds while it goes on.
-Then it stops the server, ships its spool, verifies the lake, writes the report and compares. Exit code 1 if one number
-differs, or a stage of the attack was not found.
+It serves klamm.toml of this folder. Clients of librdkafka and kafka-python use both listeners; some are denied, and
+some are throttled. The attack of attack.py runs meanwhile, and `klamm audit detect --follow` finds it. Then the demo
+stops the server, ships its spool, verifies the lake, writes the report and compares. The exit code is 1 if a number
+differs, or if a stage of the attack was not found.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ RULES = (
     ("User:alice", AclOperation.WRITE, ResourceType.TOPIC, "payroll"),
     (f"User:{attack.ACCOUNT}", AclOperation.ALTER, ResourceType.BROKER, "kafka-cluster"),
 )
-"""Of the listener `secure`."""
+"""The ACLs of the listener `secure`."""
 STAGES = ("password_spraying", "success_after_failures", "self_grant", "grant_then_read")
 """The detections that find the attack."""
 MAX_LATENCY_S = 30
@@ -68,7 +67,7 @@ COMPARED = ("produce requests", "ok", "denied", "throttled", "authentication fai
 
 
 class Client:
-    """One producer, one message to a request, that counts its responses and how often it was throttled."""
+    """A producer that sends one message in a request, and counts its responses and the throttled ones."""
 
     def __init__(self, listener: str, bootstrap: str, user: str | None, number: int) -> None:
         self.listener = listener
@@ -88,7 +87,7 @@ class Client:
         )
 
     def produce(self, topic: str, requests: int, size: int) -> None:
-        """Send that many, and wait until all are answered."""
+        """Send this many requests, and wait until all are answered."""
         for _ in range(requests):
             while len(self._producer) >= IN_FLIGHT:
                 self._producer.poll(0.01)
@@ -104,8 +103,9 @@ class Client:
 
 
 class DeniedClient:
-    """A client like `Client`, with kafka-python: when one message was denied, librdkafka fails all waiting ones of the
-    topic.
+    """A client like `Client`, but with kafka-python.
+
+    After one denied message, librdkafka would fail all waiting messages of the topic.
     """
 
     def __init__(self, listener: str, bootstrap: str, user: str, number: int) -> None:
@@ -127,7 +127,7 @@ class DeniedClient:
         )
 
     def produce(self, topic: str, requests: int, size: int) -> None:
-        """Send that many to one partition, a request each, and wait until all are answered."""
+        """Send this many records to one partition, one in a request, and wait until all are answered."""
         sent = [self._producer.send(topic, bytes(size), partition=0) for _ in range(requests)]
         self._producer.flush(60)
         for future in sent:
@@ -148,7 +148,7 @@ def credentials(user: str, password: str) -> dict[str, str]:
 
 
 def forget_password(bootstrap: str, number: int) -> int:
-    """One attempt of bob with a wrong password; how many failures the client saw."""
+    """Let bob log in with a wrong password, and return the number of failures that the client saw."""
     failures: list[KafkaError] = []
     settings = {"bootstrap.servers": bootstrap, "client.id": f"bob-{number}", "reconnect.backoff.ms": 60_000}
     settings |= QUIET | {"reconnect.backoff.max.ms": 60_000, "error_cb": failures.append}
@@ -160,7 +160,7 @@ def forget_password(bootstrap: str, number: int) -> int:
 
 
 def prepare(listeners: dict[str, str]) -> None:
-    """Create the topics and the rules."""
+    """Create the topics and the ACLs."""
     anyone = AdminClient({"bootstrap.servers": listeners["plain"], "client.id": "admin", **QUIET})
     topics = [NewTopic(name, num_partitions=4, replication_factor=1) for name in ("orders", "payroll")]
     for done in anyone.create_topics(topics).values():
@@ -174,7 +174,7 @@ def prepare(listeners: dict[str, str]) -> None:
 
 
 def jobs_of(listeners: dict[str, str], requests: int) -> list[tuple[Client | DeniedClient, str, int, int]]:
-    """Clients, each with a topic, a number of requests and the size of a record."""
+    """Return the clients, each with its topic, its number of requests and the size of a record."""
     denied = requests // 50
     share = (requests - denied - BULK_REQUESTS) // 5
     rest = requests - denied - BULK_REQUESTS - 4 * share
@@ -190,8 +190,10 @@ def jobs_of(listeners: dict[str, str], requests: int) -> list[tuple[Client | Den
 
 
 def drive(listeners: dict[str, str], requests: int) -> tuple[dict[str, Counter[str]], int, float]:
-    """Run all clients and the attack; what they counted, by listener and in the report's words, how many there were
-    that produced, and how long it took."""
+    """Run all clients and the attack. Return their counts, the number of producing clients, and the seconds.
+
+    The counts are by listener, with the names that the report uses.
+    """
     prepare(listeners)
     jobs = jobs_of(listeners, requests)
     began = time.monotonic()
@@ -218,7 +220,7 @@ def drive(listeners: dict[str, str], requests: int) -> tuple[dict[str, Counter[s
 
 
 def reported(report: Report) -> dict[str, Counter[str]]:
-    """The same numbers as the report's tables have them."""
+    """Return the counts from the report's tables, in the form of the clients' counts."""
     found: dict[str, Counter[str]] = {}
     for row in rows_of(report, "apis"):
         if row["api name"] == "Produce":
@@ -231,7 +233,7 @@ def reported(report: Report) -> dict[str, Counter[str]]:
 
 
 def rows_of(report: Report, key: str) -> list[dict[str, Any]]:
-    """A table's rows, by the headings that people read."""
+    """Return the rows of a table. The keys are the columns' headings."""
     table = report.tables[key]
     return [dict(zip((column.title for column in table.columns), row, strict=True)) for row in table.rows]
 
@@ -250,7 +252,7 @@ def consistent(report: Report, counted: dict[str, Counter[str]]) -> bool:
 
 
 def serve(folder: Path) -> tuple[subprocess.Popen[bytes], dict[str, str]]:
-    """Start klamm; its process, and the addresses of its listeners once they answer."""
+    """Start klamm, and return its process and the addresses of its listeners once they answer."""
     shutil.copy(HERE / "klamm.toml", folder)
     for user, secret in USERS.items():
         password = folder / "password"
@@ -270,7 +272,7 @@ def serve(folder: Path) -> tuple[subprocess.Popen[bytes], dict[str, str]]:
 
 
 def detected(path: Path) -> bool:
-    """Wait for the findings of all stages; whether they came in time after the last event of each."""
+    """Wait for the findings of all stages. Return True if each came in time after the last event of its stage."""
     until = time.monotonic() + MAX_LATENCY_S
     latencies: dict[str, float] = {}
     while time.monotonic() < until and not latencies.keys() >= set(STAGES):
@@ -287,7 +289,7 @@ def detected(path: Path) -> bool:
 
 
 def compare(counted: dict[str, Counter[str]], found: dict[str, Counter[str]]) -> bool:
-    """Print both side by side; whether they are equal."""
+    """Print both counts side by side. Return True if they are equal."""
     equal = True
     print(f"\n{'':34}{'clients':>12}{'report':>12}")
     for listener, counts in counted.items():
@@ -300,7 +302,9 @@ def compare(counted: dict[str, Counter[str]], found: dict[str, Counter[str]]) ->
 
 
 def main() -> int:
-    """0 if the report's counts are those of the clients."""
+    """Run the demo. Return 0 if the report has the clients' counts, the lake is sound, and each stage was found in
+    time.
+    """
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--requests", type=int, default=100_000, help="produce requests in all")
     parser.add_argument("--folder", type=Path, help="where all of it goes; default: a temporary folder, which stays")

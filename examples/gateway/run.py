@@ -1,9 +1,9 @@
-"""An Apache Kafka, and klamm before it with TLS, SCRAM, ACLs, quotas and audit; real clients show each of them.
+"""Shows the gateway: real clients use an Apache Kafka through klamm, which adds TLS, SCRAM, ACLs, quotas and audit.
 
     scripts/gateway-demo [--folder DIR] [--once]
 
-Serves klamm.toml of this folder before a Kafka from its published jars. Runs on until Ctrl-C, with --once until the
-clients are done. Exit code 1 if one of them did not get what it should.
+It starts a Kafka from its published jars, and klamm before it with the klamm.toml of this folder. Both run until
+Ctrl-C, or with --once until the clients are done. The exit code is 1 if a client did not get the expected result.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ KLAMM = [sys.executable, "-m", "klamm"]
 
 
 def prepare(folder: Path, bootstrap: str, ports: tuple[int, int]) -> Path:
-    """The configuration with certificates and users, before the Kafka at `bootstrap`."""
+    """Write klamm's configuration for the Kafka at `bootstrap`, its certificates and its users. Return the
+    configuration.
+    """
     text = (HERE / "klamm.toml").read_text().replace("127.0.0.1:19092", bootstrap)
     text = text.replace(":9092", f":{ports[0]}").replace('"9093"', f'"{ports[1]}"')
     file = folder / "klamm.toml"
@@ -55,7 +57,7 @@ def prepare(folder: Path, bootstrap: str, ports: tuple[int, int]) -> Path:
 
 
 def require_programs() -> None:
-    """Ends with a hint if Kafka cannot be had."""
+    """End the process with a hint if Kafka cannot run here."""
     if shutil.which("java") is None:
         sys.exit("Kafka needs Java 17 or later")
     try:
@@ -65,7 +67,7 @@ def require_programs() -> None:
 
 
 def require_free(ports: tuple[int, int]) -> None:
-    """Ends with a hint if another process has one of klamm's ports, before anything has been started."""
+    """End the process with a hint if another process has one of klamm's ports, before anything is started."""
     for port in ports:
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -77,7 +79,7 @@ def require_free(ports: tuple[int, int]) -> None:
 
 @contextlib.contextmanager
 def serving(file: Path) -> Iterator[str]:
-    """klamm, until the block ends; where clients connect to."""
+    """Run klamm until the block ends, and yield the address for clients."""
     ready = file.parent / "ready.json"
     process = subprocess.Popen([*KLAMM, "serve", str(file), "--ready-file", str(ready), "--log-level", "ERROR"])
     try:
@@ -110,7 +112,7 @@ def client_settings(folder: Path, bootstrap: str, user: str, password: str = "")
 
 
 def write_client_properties(folder: Path, bootstrap: str) -> Path:
-    """The same for Kafka's own tools, as alice."""
+    """Write the settings for Kafka's own tools, as alice, and return the file."""
     file = folder / "client.properties"
     file.write_text(
         f"bootstrap.servers={bootstrap}\nsecurity.protocol=SASL_SSL\nssl.truststore.type=PEM\n"
@@ -122,7 +124,7 @@ def write_client_properties(folder: Path, bootstrap: str) -> Path:
 
 
 class Tour:
-    """Each step says what a client tries, and what it got."""
+    """The steps of the demo. Each prints a client's attempt and its result."""
 
     def __init__(self, folder: Path, bootstrap: str) -> None:
         self._folder = folder
@@ -137,14 +139,14 @@ class Tour:
         print(f"{'ok' if right else 'WRONG':<6} {what}: {got}", flush=True)
 
     def run(self) -> None:
-        """All of them."""
+        """Run all steps."""
         self.alice_writes_and_reads()
         self.bob_may_not_write()
         self.a_wrong_password()
         self.bulk_is_throttled()
 
     def alice_writes_and_reads(self) -> None:
-        """TLS, SCRAM, and what an ACL allows."""
+        """Write and read over TLS, after SCRAM, as an ACL allows."""
         self._create_topic()
         producer = Producer(self._settings("alice"))
         for number in range(3):
@@ -166,7 +168,7 @@ class Tour:
         try:
             admin.create_topics([NewTopic(TOPIC, num_partitions=1, replication_factor=1)])[TOPIC].result(30)
         except KafkaException as error:
-            # It is there when the folder has been used before.
+            # The topic exists if the folder was used before.
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
 
@@ -209,7 +211,7 @@ class Tour:
 
 
 def main() -> int:
-    """0 if every client got what it should."""
+    """Run the demo. Return 0 if every client got the expected result."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, help="where all of it goes; default: a temporary folder, which stays")
     parser.add_argument("--once", action="store_true", help="end when the clients are done")

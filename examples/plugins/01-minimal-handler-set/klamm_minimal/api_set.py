@@ -10,11 +10,11 @@ _NODE_ID = 1
 
 
 class Minimal(ApiSet):
-    """One instance serves all listeners that name it; its methods are called on many threads."""
+    """Answers Metadata. One instance serves all listeners that name it, so many threads call its methods."""
 
     @handles(metadata, versions=metadata.VERSIONS, blocking=False)
     def metadata(self, request: MetadataRequest, context: RequestContext) -> MetadataResponse:
-        """One broker, at the address that this client came to."""
+        """Return one broker, at the address of this client's listener. This runs on the processor's thread."""
         host, port = context.listener.advertised
         return MetadataResponse(
             brokers=[MetadataResponseBroker(node_id=_NODE_ID, host=host, port=port)],

@@ -1,4 +1,4 @@
-"""The handler set `sqlite`: Metadata and Produce, as much as a producer needs."""
+"""The handler set `sqlite`: the parts of Metadata and Produce that a producer needs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class SqliteSettings:
 
 
 class SqliteSink(ApiSet):
-    """Handlers run on several threads, so one lock protects the connection to the database."""
+    """Stores records in SQLite. Handlers run on several threads, so one lock protects the database."""
 
     settings: SqliteSettings
 
@@ -55,7 +55,7 @@ class SqliteSink(ApiSet):
 
     @handles(metadata, versions=metadata.VERSIONS, blocking=False)
     def metadata(self, request: MetadataRequest, context: RequestContext) -> MetadataResponse:
-        """One broker, and every topic that is asked for, with one partition."""
+        """Return one broker, and each requested topic with one partition."""
         host, port = context.listener.advertised
         partition = MetadataResponsePartition(
             leader_id=_NODE_ID, leader_epoch=0, replica_nodes=[_NODE_ID], isr_nodes=[_NODE_ID]
@@ -67,10 +67,10 @@ class SqliteSink(ApiSet):
             topics=[MetadataResponseTopic(name=topic.name, partitions=[partition]) for topic in request.topics or ()],
         )
 
-    # From version 13 on, topics come by id; without that version clients send names.
+    # From version 13 on, requests have topic ids. Up to version 12, clients send names.
     @handles(produce, versions=range(3, 13))
     def produce(self, request: ProduceRequest, context: RequestContext) -> ProduceResponse | Pending:
-        """Store the records. It waits for the disk, so it does not say `blocking=False`."""
+        """Store the records. This waits for the disk. Without `blocking=False` it runs on a handler thread."""
         responses = [
             TopicProduceResponse(
                 name=topic.name,
@@ -80,10 +80,10 @@ class SqliteSink(ApiSet):
         ]
         return context.no_response() if request.acks == 0 else ProduceResponse(responses=responses)
 
-    # librdkafka writes today's record batches only where today's Fetch is served too.
+    # librdkafka sends batches of today's format only if the server has this Fetch.
     @handles(fetch, versions=range(4, 13), blocking=False)
     def fetch(self, request: FetchRequest, context: RequestContext) -> FetchResponse:
-        """There is nothing to read."""
+        """Refuse to read records."""
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Records are rows of the database.")
 
     def _take(self, topic: str, data: PartitionProduceData) -> PartitionProduceResponse:

@@ -1,4 +1,4 @@
-"""The handler set `webhook`: Metadata and Produce, as much as a producer needs."""
+"""The handler set `webhook`: the parts of Metadata and Produce that a producer needs."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ class WebhookSettings:
 
 
 class WebhookBridge(ApiSet):
-    """Keeps nothing: a batch is acknowledged once the URL has taken it."""
+    """Posts records to a URL and keeps nothing: a batch is acknowledged once the URL has taken it."""
 
     settings: WebhookSettings
 
     @handles(metadata, versions=metadata.VERSIONS, blocking=False)
     def metadata(self, request: MetadataRequest, context: RequestContext) -> MetadataResponse:
-        """One broker, and every topic that is asked for, with one partition."""
+        """Return one broker, and each requested topic with one partition."""
         host, port = context.listener.advertised
         partition = MetadataResponsePartition(
             leader_id=_NODE_ID, leader_epoch=0, replica_nodes=[_NODE_ID], isr_nodes=[_NODE_ID]
@@ -61,10 +61,10 @@ class WebhookBridge(ApiSet):
             topics=[MetadataResponseTopic(name=topic.name, partitions=[partition]) for topic in request.topics or ()],
         )
 
-    # From version 13 on, topics come by id; without that version clients send names.
+    # From version 13 on, requests have topic ids. Up to version 12, clients send names.
     @handles(produce, versions=range(3, 13))
     def produce(self, request: ProduceRequest, context: RequestContext) -> ProduceResponse | Pending:
-        """Post the records. It waits for the URL, so it does not say `blocking=False`."""
+        """Post the records. This waits for the URL. Without `blocking=False` it runs on a handler thread."""
         responses = [
             TopicProduceResponse(
                 name=topic.name,
@@ -74,10 +74,10 @@ class WebhookBridge(ApiSet):
         ]
         return context.no_response() if request.acks == 0 else ProduceResponse(responses=responses)
 
-    # librdkafka writes today's record batches only where today's Fetch is served too.
+    # librdkafka sends batches of today's format only if the server has this Fetch.
     @handles(fetch, versions=range(4, 13), blocking=False)
     def fetch(self, request: FetchRequest, context: RequestContext) -> FetchResponse:
-        """There is nothing to read."""
+        """Refuse to read records."""
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Records are posted and not kept.")
 
     def _take(self, topic: str, data: PartitionProduceData) -> PartitionProduceResponse:

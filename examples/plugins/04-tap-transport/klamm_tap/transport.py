@@ -1,4 +1,4 @@
-"""The transport `tap`: bytes as they are, and a copy of them in files."""
+"""The transport `tap`: passes bytes unchanged, and copies them to files."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class TapTransport(Transport):
 
 
 class TapLayer(TransportLayer):
-    """One connection. All calls come from the thread of its processor, so there is no lock."""
+    """The bytes of one connection. All calls come from the thread of its processor, so there is no lock."""
 
     def __init__(self, sock: socket.socket, path: Path) -> None:
         self._socket = sock

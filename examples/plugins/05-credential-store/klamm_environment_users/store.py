@@ -20,12 +20,12 @@ class EnvironmentUsersSettings:
 
 
 class EnvironmentUsers(CredentialStore):
-    """Keeps what SCRAM needs to check a password, and forgets the passwords. It never changes."""
+    """Keeps the verifiers of SCRAM, and not the passwords. They never change, so any thread may read them."""
 
     settings: EnvironmentUsersSettings
 
     def open(self, listener: ListenerContext) -> None:
-        """Raises ValueError if the variable is not set or wrong; the message names no password."""
+        """Read the users of the variable. Raises ValueError if it is missing or wrong; the message has no password."""
         variable = self.settings.variable
         self._credentials: dict[tuple[str, ScramMechanism], ScramCredential] = {}
         self._plain: dict[str, ScramCredential] = {}

@@ -1,4 +1,4 @@
-"""The filter `team_topics`: adds a prefix to the topics of requests, and takes it from those of responses."""
+"""The filter `team_topics`: adds a prefix to topics in requests, and removes it from topics in responses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class TopicPrefixSettings:
 
 
 class TopicPrefix(RequestFilter):
-    """Looks at all APIs: a new one that names topics is mapped without a change here."""
+    """Filters all APIs. If Kafka gets a new API with names of topics, this needs no change."""
 
     settings: TopicPrefixSettings
 
@@ -40,7 +40,7 @@ class TopicPrefix(RequestFilter):
         return map_consumer_protocol(response, self._remove)
 
     def topic_name(self, topic_id: bytes, context: RequestContext, behind: TopicNames) -> str | None:
-        """Return the name that filters before this one see; ids stay as they are."""
+        """Return the name for filters before this one. Ids stay as they are."""
         name = behind(topic_id, context)
         return self._remove(name) if name is not None and self._is_ours(name) else None
 
@@ -48,7 +48,7 @@ class TopicPrefix(RequestFilter):
         return self.settings.prefix + name
 
     def _is_ours(self, name: str | None) -> bool:
-        # Without a name it is a topic id that the client has sent.
+        # A topic without a name has the topic id that the client has sent.
         return not name or name.startswith(self.settings.prefix)
 
     def _remove(self, name: str) -> str:

@@ -1,4 +1,4 @@
-"""Two doors to one broker: one with the filter, one without."""
+"""Tests with two listeners of one broker: one with the filter, one without."""
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition

@@ -1,4 +1,4 @@
-"""The filter `json_records`."""
+"""The filter `json_records`: checks the records of Produce requests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class JsonRecordsSettings:
 
 
 class JsonRecords(RequestFilter):
-    """Looks at Produce alone: other APIs cost nothing."""
+    """Filters Produce only, so other APIs cost nothing. It is blocking, so klamm calls it on a handler thread."""
 
     settings: JsonRecordsSettings
 

@@ -1,4 +1,4 @@
-"""A producer gets INVALID_RECORD for what is no JSON object with the keys, and nothing of it is stored."""
+"""A producer gets INVALID_RECORD for a value that is no JSON object with the keys, and the batch is not stored."""
 
 import pytest
 from confluent_kafka import Producer

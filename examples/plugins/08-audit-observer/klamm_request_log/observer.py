@@ -1,4 +1,4 @@
-"""The observer `request_log`."""
+"""The observer `request_log`: writes a line of JSON for each request."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ class RequestLogSettings:
 
 
 class RequestLog(RequestObserver):
-    """One line for each request."""
+    """Gives lines to a thread of its own, which writes the file.
+
+    klamm calls `completed` on the processors' threads, so `completed` must not wait for the disk.
+    """
 
     settings: RequestLogSettings
 

@@ -1,4 +1,4 @@
-"""The authorizer `cedar`: evaluates policies in this process, on threads of its own."""
+"""The authorizer `cedar`: evaluates policies in this process, on the threads of `LaterAuthorizer`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class _Rules(NamedTuple):
 
 
 class CedarAuthorizer(LaterAuthorizer):
-    """Allows what the policies permit. A policy that fails for a request denies it, because it may be a `forbid`."""
+    """Allows the operations that the policies permit. A policy that fails denies, because it may be a `forbid`."""
 
     settings: CedarSettings
 
@@ -45,7 +45,7 @@ class CedarAuthorizer(LaterAuthorizer):
         super().open(listener)
 
     def reload(self) -> None:
-        """Read the files again, and drop the decisions of the old ones. Raises OSError or ValueError."""
+        """Read the files again, and drop the decisions of the old files. Raises OSError or ValueError."""
         self._rules = self._read()
         self.forget()
 

@@ -74,7 +74,7 @@ def opened(tmp_path):
 
 
 def bindings_of(draw):
-    """Rules of which many match the same resource."""
+    """Yield rules. Many of them match the same resource."""
     for _ in range(80):
         pattern = draw.choice([PatternType.LITERAL, PatternType.PREFIXED])
         name = "*" if pattern is PatternType.LITERAL and draw.random() < 0.2 else name_of(draw)

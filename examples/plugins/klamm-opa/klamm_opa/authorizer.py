@@ -1,4 +1,4 @@
-"""The authorizer `opa`: one POST to Open Policy Agent's data API for each principal, host and resource."""
+"""The authorizer `opa`: sends one POST to Open Policy Agent's data API for each principal, host and resource."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class OpaSettings(LaterSettings):
 
 
 class OpaAuthorizer(LaterAuthorizer):
-    """Allows the operations that a rule lists. An answer without them, e.g. of a rule that does not exist, is none."""
+    """Allows the operations that a rule lists. Without a list, e.g. because the rule is missing, it allows nothing."""
 
     settings: OpaSettings
 
@@ -47,14 +47,17 @@ class OpaAuthorizer(LaterAuthorizer):
         self._target = f"{parts.path.rstrip('/')}/v1/data/{quote(self.settings.path.strip('/'))}"
         is_https = parts.scheme == "https"
         self._tls = ssl.create_default_context(cafile=self.settings.ca_file or None) if is_https else None
-        # Each thread takes one while it asks, so there are at most as many as threads. Its methods are atomic.
+        # Each thread takes a connection while it asks, so there are at most as many as threads. The deque's methods are
+        # atomic.
         self._idle: deque[HTTPConnection] = deque()
         super().open(listener)
 
     def permitted(
         self, principal: KafkaPrincipal, host: str, resource_type: ResourceType, resource_name: str
     ) -> list[AclOperation]:
-        """Ask the server. Raises OSError, HTTPException or ValueError without a proper answer in time."""
+        """Ask the server, on a thread of `LaterAuthorizer`. Raises OSError, HTTPException or ValueError without a valid
+        answer.
+        """
         subject = {"principal": str(principal), "host": host}
         resource = {"resource_type": resource_type.name, "resource_name": resource_name}
         answer = self._answer(json.dumps({"input": subject | resource}).encode())
@@ -64,7 +67,7 @@ class OpaAuthorizer(LaterAuthorizer):
         return list(AclOperation) if "ALL" in names else [AclOperation[name] for name in names]
 
     def close(self) -> None:
-        """End the threads, then the connections that none uses."""
+        """End the threads, then close the idle connections."""
         super().close()
         while self._idle:
             self._idle.pop().close()

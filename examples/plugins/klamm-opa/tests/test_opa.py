@@ -89,7 +89,7 @@ def opened(opa):
 
 
 def bindings_of(draw):
-    """Rules of which many match the same resource."""
+    """Yield rules. Many of them match the same resource."""
     for _ in range(80):
         pattern = draw.choice([PatternType.LITERAL, PatternType.PREFIXED])
         name = "*" if pattern is PatternType.LITERAL and draw.random() < 0.2 else name_of(draw)
@@ -105,7 +105,7 @@ def name_of(draw):
 
 
 def policy_of(bindings):
-    """Kafka's rules in a few lines: a denial wins, and some permissions imply that to describe."""
+    """Return a policy with Kafka's rules: a denial wins, and some permissions also allow to describe."""
 
     def matches(one, asked):
         name = asked["resource_name"]
@@ -192,7 +192,7 @@ def test_a_rule_that_does_not_exist_allows_nothing(opa):
 
 
 def described(opa, *settings):
-    """The error of the topic `orders` in an answer to a client without a name."""
+    """Return the error code of the topic `orders` in an answer to an anonymous client."""
     settings = ["listeners.default.authorizer=opa", f"listeners.default.opa.url={opa.url}", *settings]
     request = MetadataRequest([MetadataRequestTopic(name="orders")], allow_auto_topic_creation=False)
     with EmbeddedServer(settings, plugins=[klamm_opa]) as server:
