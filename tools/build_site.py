@@ -1,10 +1,10 @@
 """Build the site of docs/: `python -m tools.build_site [FOLDER]`, by default build/site. scripts/docs calls it.
 
-With `--version` the folder is one of versions, and the site of this one is added to it.
+With `--version`, the folder has a site for each version, and the site of this version is added.
 
-Zensical makes HTML of the pages (zensical.toml), which needs no server and loads nothing from elsewhere. What the pages
-link to outside docs/ becomes a page below `repository`, boxes drawn as text become pictures, each page has its Markdown
-beside it, and llms.txt lists them.
+Zensical makes HTML of the pages (zensical.toml). The HTML needs no server and loads nothing from other hosts. Before
+and after that, this module adds four things: a page below `repository` for each file outside docs/ that a page links
+to, pictures for boxes drawn as text, each page's Markdown beside the page, and llms.txt with a list of all pages.
 """
 
 from __future__ import annotations
@@ -30,32 +30,34 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 ASSETS = {".png", ".css", ".js"}
 TABS = re.compile(r"(?:^\*\*[^*\n]+\*\*\n\n```\w+\n(?:.*\n)*?```\n\n?){2,}", re.MULTILINE)
-"""Blocks under bold words alone on their line, e.g. languages."""
+"""Two or more blocks of code, each below a line with bold words, e.g. the names of languages."""
 TAB = re.compile(r"^\*\*([^*\n]+)\*\*\n\n(```\w+\n(?:.*\n)*?```)\n", re.MULTILINE)
 FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```[ ]*$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(?<=\]\()(?![a-z]+:)([^)#\s]+)((?:#[^)]*)?)(?=\))")
 FILE_NAME = re.compile(r"(?<=\[)[\w./-]+\.md(?=\]\((?![a-z]+:)([^)#\s]+))")
-"""A page that a link names by its file."""
+"""The text of a link, if it is the name of the page's file."""
 LANGUAGES = {"py": "python", "go": "go", "java": "java", "json": "json", "ipynb": "json", "toml": "toml", "js": "js"}
 SHIM = "https://unpkg.com/iframe-worker/shim"
-"""What Zensical's pages load where they are files; the site has it."""
+"""A script of another host that Zensical's pages load if they are opened as files. The site has a copy."""
 ALTERNATE = '<link rel="alternate" type="text/markdown" href="{}"></head>'
 CELL = re.compile(r"<td.*?</td>", re.DOTALL)
 NAME = re.compile(r"(?<=<code>)[^<]+(?=</code>)")
 VERSION_OPTION = "--version"
 LATEST = "latest"
 SELECTOR = '\n[project.extra.version]\nprovider = "mike"\n'
-"""The theme's selector reads `versions.json` in the folder above the site, as the tool Mike writes it."""
+"""The setting for the theme's selector of versions. It reads `versions.json` in the folder above the site, in Mike's
+form.
+"""
 SITEMAP = '<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">{}</urlset>\n'
 PLACE = "<url><loc>https://klamm.example/{}</loc></url>"
-"""With these, the selector stays on a page that the other version has too. It has no need of the host."""
+"""With these, the selector of versions stays on a page if the other version has this page too. It ignores the host."""
 REDIRECT = f"""<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>klamm</title>
 <meta http-equiv="refresh" content="0; url={LATEST}/index.html">
 <a href="{LATEST}/index.html">klamm</a></html>
 """
 UNSEARCHED = "---\nsearch:\n  exclude: true\n---\n\n"
-"""Code of the repository would bury the pages."""
+"""The head of pages with code, which keeps them out of the search. Otherwise they would hide the other results."""
 
 
 def main(arguments: list[str]) -> int:
@@ -86,13 +88,15 @@ def add_version(folder: Path, version: str) -> None:
 
 
 def order(version: str) -> tuple[list[int], bool, str]:
-    """Return what sorts versions: 1.0rc1 comes before 1.0, and 1.9 before 1.10."""
+    """Return the key that sorts versions: 1.0rc1 comes before 1.0, and 1.9 before 1.10."""
     numbers, rest = re.fullmatch(r"([0-9.]*[0-9])(.*)", version).groups()  # type: ignore[union-attr]
     return [int(number) for number in numbers.split(".")], not rest, rest
 
 
 def build(site: Path, more: str = "") -> None:
-    """Replace the folder by the site, made with more settings of Zensical's; raise RuntimeError if it has a warning."""
+    """Replace the folder by the site. `more` is added to Zensical's settings. Raise RuntimeError if Zensical has a
+    warning.
+    """
     with tempfile.TemporaryDirectory() as temporary:
         work = Path(temporary)
         (work / "zensical.toml").write_text(
@@ -120,7 +124,9 @@ def build(site: Path, more: str = "") -> None:
 
 
 def finished(page: Path, site: Path, pages: Container[str]) -> str:
-    """Return a page of Zensical's that names its Markdown, loads nothing from elsewhere, and breaks names in tables."""
+    """Return a finished page: it names its Markdown, loads nothing from other hosts, and may break long names in
+    tables.
+    """
     shim = os.path.relpath(site / "site" / "iframe-worker.js", page.parent)
     markdown = "README.md" if page.stem == "index" else f"{page.stem}.md"
     text = page.read_text(encoding="utf-8").replace(SHIM, shim)
@@ -130,7 +136,7 @@ def finished(page: Path, site: Path, pages: Container[str]) -> str:
 
 
 def gather(folder: Path) -> dict[str, str]:
-    """Write what Zensical reads, and return the Markdown of each page by its path in the site."""
+    """Write the files for Zensical, and return the Markdown of each page by its path in the site."""
     pages: dict[str, str] = {}
     waiting = sorted(path for path in DOCS.rglob("*") if path.is_file())
     while waiting:
@@ -150,7 +156,7 @@ def gather(folder: Path) -> dict[str, str]:
 
 
 def place_of(source: Path) -> str:
-    """Return the path in the site of a file or folder of the repository."""
+    """Return the path that a file or folder of the repository has in the site."""
     if source.is_dir():
         source = source / "README.md"
     place = source.relative_to(DOCS) if DOCS in source.parents else Path("repository", source.relative_to(ROOT))
@@ -158,7 +164,7 @@ def place_of(source: Path) -> str:
 
 
 def markdown_of(source: Path) -> str:
-    """Return a page as it is, the list of a folder, or a file of code as a block."""
+    """Return the Markdown of a source: a page as it is, a folder as a list, and a file of code as a block."""
     if source.suffix == ".md" and source.is_file():
         return source.read_text(encoding="utf-8")
     title = f"# {source.relative_to(ROOT).as_posix()}\n\n"
@@ -168,12 +174,12 @@ def markdown_of(source: Path) -> str:
 
 
 def is_shown(path: Path) -> bool:
-    """Return False for what builds and tools leave behind."""
+    """Return False for files and folders that builds and tools leave behind."""
     return not path.name.startswith((".", "__")) and path.name not in {"build", "target", "node_modules"}
 
 
 def outside_fences(text: str) -> str:
-    """Return the text without its blocks."""
+    """Return the text without its blocks of code."""
     return FENCE.sub("", text)
 
 
@@ -185,7 +191,7 @@ def targets(source: Path, text: str) -> Iterator[Path]:
 
 
 def target_of(link: re.Match[str], source: Path) -> Path:
-    """Return the file or folder to which a link of a page leads; of a folder with a README that one."""
+    """Return the file or folder to which a link leads. For a folder with a README, return the README."""
     target = ((source if source.is_dir() else source.parent) / link[1]).resolve()
     return target / "README.md" if (target / "README.md").exists() else target
 
@@ -197,7 +203,7 @@ def title_of(name: re.Match[str], source: Path) -> str:
 
 
 def moved(link: re.Match[str], source: Path) -> str:
-    """Return a link of a page as the site needs it."""
+    """Return a page's link as the path that its target has in the site."""
     target = target_of(link, source)
     if not target.exists():
         return link[0]
@@ -205,7 +211,7 @@ def moved(link: re.Match[str], source: Path) -> str:
 
 
 def drawn(block: re.Match[str]) -> str:
-    """Return a block as a picture, if it is drawn of boxes and arrows."""
+    """Return a block as a picture if it is drawn with boxes and arrows; otherwise return it as it is."""
     return f'<div class="drawing">{svg(block[2])}</div>' if is_drawing(block[2]) else block[0]
 
 

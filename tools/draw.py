@@ -1,4 +1,4 @@
-"""Drawings of text as SVG: boxes of `┌─┐`, arrows of `─►`, and words where they stand, in the colour of the page."""
+"""Turns drawings made of text into SVG, for `build_site`: boxes of `┌─┐`, arrows of `─►`, and words."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from html import escape
 
 WIDTH, HEIGHT = 8.4, 18.0
-"""Pixels of a character."""
+"""The pixels of a character."""
 ARMS = {
     "─": "lr",
     "│": "ud",
@@ -24,10 +24,10 @@ ARMS = {
     "▲": "d",
     "▼": "u",
 }
-"""The sides to which a character's lines lead, from its middle."""
+"""The sides to which the lines of a character lead from its middle: left, right, up, down."""
 SIDES = {"l": (-0.5, 0.0), "r": (0.5, 0.0), "u": (0.0, -0.5), "d": (0.0, 0.5)}
 HEADS = {"►": (4.0, 0.0), "◄": (-4.0, 0.0), "▲": (0.0, -6.0), "▼": (0.0, 6.0)}
-"""Where the tip of an arrow is, from the character's middle."""
+"""The place of an arrow's tip, relative to the middle of the character."""
 _WORDS = re.compile(rf"[^\s{''.join(ARMS)}]+(?: [^\s{''.join(ARMS)}]+)*")
 
 
@@ -37,7 +37,7 @@ def is_drawing(text: str) -> bool:
 
 
 def svg(text: str) -> str:
-    """Return the drawing as an SVG element, whose lines and words have the colour of the text around it."""
+    """Return the drawing as an SVG element. Its lines and words have the color of the text around it."""
     lines = text.rstrip("\n").split("\n")
     width, height = max(map(len, lines)) * WIDTH, len(lines) * HEIGHT
     parts = [part for row, line in enumerate(lines) for part in (*_strokes(line, row), *_words(line, row))]
@@ -63,7 +63,7 @@ def _strokes(line: str, row: int) -> list[str]:
 
 
 def _words(line: str, row: int) -> list[str]:
-    """Return the words of a row: each run is as wide as its characters, whatever the font."""
+    """Return the words of a row. With any font, each run of words is as wide as its characters."""
     return [
         f'<text x="{found.start() * WIDTH:.1f}" y="{(row + 0.72) * HEIGHT:.1f}" stroke="none" '
         f'textLength="{len(found[0]) * WIDTH:.1f}" lengthAdjust="spacingAndGlyphs">{escape(found[0])}</text>'

@@ -29,7 +29,7 @@ REASONS: Final = {
     ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: _SHARE_STATE,
     ApiKey.UNREGISTER_CONTROLLER: _QUORUM,
 }
-"""The reason why an API is not served, for each that is not."""
+"""The reason for each API that klamm does not serve."""
 
 _HEAD: Final = f"""\
 # APIs
@@ -45,13 +45,13 @@ offers to clients, and the versions that the handler set `broker` serves. Each h
 
 
 def served() -> dict[int, range]:
-    """The versions of each API of the broker."""
+    """Return the versions of each API that klamm's broker serves."""
     found = {int(api.api_key): api.versions for api in APIS}
     return {api_versions.API_KEY: api_versions.VERSIONS, **found}
 
 
 def page() -> str:
-    """The whole page. Raises KeyError for an API that is missing without a reason."""
+    """Return the whole page. Raises KeyError for an API that is neither served nor has a reason."""
     ours, kafkas = served(), RELEASES[RELEASE]
     return _HEAD + "".join(_row(key, ours.get(key), kafkas.get(key)) for key in sorted(ours.keys() | kafkas.keys()))
 
@@ -70,7 +70,7 @@ def _text(oldest: int, latest: int) -> str:
 
 
 def main() -> int:
-    """Exit code 1 if `--check` finds the page out of date."""
+    """Write the page, or return 1 if `--check` finds it out of date."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing")
     text = page()

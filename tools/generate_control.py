@@ -1,4 +1,4 @@
-"""Writes docs/reference/control.md, the requests of the HTTP control API; `--check` only says whether it is current."""
+"""Writes docs/reference/control.md, the requests of the HTTP control API. With `--check` it only compares."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ A name without a star may be left out. GET and DELETE have theirs in the query, 
 
 
 def main() -> int:
-    """Exit code 1 if `--check` finds the page out of date."""
+    """Write the page, or return 1 if `--check` finds it out of date."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing")
     if not parser.parse_args().check:
@@ -87,7 +87,7 @@ def _members(schema: Schema) -> Iterator[str]:
 
 
 def _kind(schema: Schema, may_be_null: bool = True) -> str:
-    """The type of a value in words; null only where that is something else than leaving it out."""
+    """Return the type of a value in words. `null` is left out if it means the same as no value."""
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2]
         return f"[{name}](#{name.lower()})"

@@ -1,4 +1,4 @@
-"""Compiles klamm's Sigma rules to the SQL of its detections; `--check` only says whether it is current."""
+"""Compiles klamm's Sigma rules to the SQL of its detections. With `--check` it only compares."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FOLDER: Final = RULES.with_name("compiled")
 
 
 def main() -> int:
-    """Exit code 1 if `--check` finds a file out of date."""
+    """Write the files, or return 1 if `--check` finds one out of date."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing")
     options = parser.parse_args()
@@ -32,7 +32,7 @@ def main() -> int:
 
 
 def text_of(detection: Detection) -> str:
-    """The file of a detection."""
+    """Return the text of a detection's file."""
     head = {
         "title": detection.title,
         "severity": detection.severity,

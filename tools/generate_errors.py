@@ -1,6 +1,6 @@
 """Writes the error codes of `core/klamm/wire/errors.py` from Kafka's own enum: `python tools/generate_errors.py`.
 
-Needs Java and the jars. Codes, names and retriability are taken over, never the texts.
+It needs Java and the jars. It takes over codes, names and retriability, but never the texts.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TARGET = ROOT / "core/klamm/wire/errors.py"
 
 
 def rows_of_java() -> list[tuple[int, str, bool]]:
-    """Code, name and whether retriable, of every error."""
+    """Return the code and the name of each error, and True if a client may retry after it."""
     command = ["java", "-cp", classpath(), str(ROOT / "tools/PrintErrors.java")]
     printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     return sorted(

@@ -2,12 +2,12 @@
 
     python tools/generate_messages.py              write, from the descriptions in tools/messages
     python tools/generate_messages.py --from-jars  refresh the descriptions from the jars first
-    python tools/generate_messages.py --check      only list the files that differ from what would be written
+    python tools/generate_messages.py --check      write nothing, and list the files that are out of date
 
-The modules of APIs that no API set serves are in `messages/between_brokers`, which git does not keep: the build of a
-wheel, an editable installation and a run of the tests write them (`write_between_brokers`).
+No API set serves the APIs between brokers. Their modules are in `messages/between_brokers`, which git does not keep.
+The build of a wheel, an editable installation and a run of the tests write them (`write_between_brokers`).
 
-The descriptions hold names, types and versions. Only `--from-jars` needs the network (Maven, once).
+The descriptions have names, types and versions. Only `--from-jars` needs the network (Maven, once).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ NOT_KEPT = WIRE / "messages" / "between_brokers"
 
 
 def renamed(schemas: list[Schema]) -> dict[str, dict[str, str]]:
-    """Class names, by message and struct, where request and response each have a struct of that name."""
+    """Return new class names by message and struct, for structs whose name both the request and the response use."""
     rename: dict[str, dict[str, str]] = {}
     if len(schemas) == 2:
         for shared in schemas[0].structs.keys() & schemas[1].structs.keys():
@@ -56,7 +56,7 @@ def renamed(schemas: list[Schema]) -> dict[str, dict[str, str]]:
 
 
 def render(name: str, schemas: list[Schema]) -> str:
-    """The module of one API (request and response), of a record (key and value), or of one schema that is neither."""
+    """Return the module of one API (request and response), of a record (key and value), or of another single schema."""
     module = Module(renamed(schemas))
     for schema in schemas:
         for struct in schema.structs.values():
@@ -104,7 +104,7 @@ def write_between_brokers(root: Path = ROOT) -> int:
 
 
 def generate(raws: dict[str, Raw]) -> dict[Path, str]:
-    """Every module that git keeps, by its path below `ROOT`."""
+    """Return every module that git keeps, by its path below `ROOT`."""
     files: dict[Path, str] = {}
     rows = []
     names = sorted(
@@ -133,7 +133,7 @@ def generate(raws: dict[str, Raw]) -> dict[Path, str]:
 
 
 def generate_records(raws: dict[str, Raw]) -> dict[Path, str]:
-    """The modules of the records that coordinators write, by path below `ROOT`."""
+    """Return the modules of the records that coordinators write, by path below `ROOT`."""
     folder = WIRE / "coordinator_records"
     files = {
         folder / f"{snake(name)}.py": render(name, [Schema(raws[name + kind]) for kind in ("Key", "Value")])
@@ -145,7 +145,7 @@ def generate_records(raws: dict[str, Raw]) -> dict[Path, str]:
 
 
 def formatted(files: dict[Path, str]) -> dict[Path, str]:
-    """The same, as ruff formats it."""
+    """Return the files as ruff formats them."""
     with tempfile.TemporaryDirectory() as folder:
         for path, text in files.items():
             target = Path(folder) / path
@@ -160,7 +160,9 @@ def formatted(files: dict[Path, str]) -> dict[Path, str]:
 
 
 def stale_files(files: dict[Path, str]) -> list[Path]:
-    """Return the paths below `ROOT` of files that are missing or different, and of modules that no description has."""
+    """Return the paths below `ROOT` of files to write or delete: missing and different ones, and modules without a
+    description.
+    """
     stale = [path for path, text in files.items() if not (ROOT / path).exists() or (ROOT / path).read_text() != text]
     folders = (ROOT / WIRE / name for name in ("messages", "coordinator_records"))
     present = {path.relative_to(ROOT) for folder in folders for path in folder.glob("*.py")}

@@ -1,4 +1,4 @@
-"""Writes docs/migrate-server-properties.md from the settings classes; `--check` only says whether it is up to date."""
+"""Writes docs/migrate-server-properties.md from the settings classes. With `--check` it only compares."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tools.generate_reference import table_of
 PAGE: Final = Path(__file__).resolve().parents[1] / "docs" / "migrate-server-properties.md"
 
 DIFFERENCES: Final = PAGE.with_name("deviations.md")
-"""Lists the keys that only klamm has."""
+"""The page that lists the keys that only klamm has."""
 
 HEAD: Final = """\
 # From `server.properties` to TOML
@@ -88,7 +88,7 @@ Keystores and truststores of Java are PEM files here: [tls.md](tls.md). JAAS fil
 
 
 def main() -> int:
-    """Return 1 if `--check` finds the page out of date."""
+    """Write the page, or return 1 if `--check` finds it out of date."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing")
     text = page()
@@ -133,13 +133,13 @@ def page() -> str:
 
 
 def listed(names: Iterable[str]) -> str:
-    """Return names as a line."""
+    """Return the names as one line."""
     return ", ".join(f"`{name}`" for name in sorted(names))
 
 
 def keys() -> tuple[dict[str, list[str]], set[str]]:
     """Return the places of each key of Kafka in klamm's file, and the keys of `[broker]` that keep their name."""
-    # What else is installed here must not leak into klamm's page.
+    # Other plugins that are installed here must not be on klamm's page.
     registry = PluginRegistry(environment={"KLAMM_LOAD_PLUGINS": ""})
     text = DIFFERENCES.read_text(encoding="utf-8").partition("## Broker configs that Kafka does not have")[2]
     of_klamm = set(re.findall(r"`([a-z.]+)`", text))

@@ -1,4 +1,6 @@
-"""Writes docs/reference/names.md, members.md and messages.md from docstrings and messages; `--check` only compares."""
+"""Writes docs/reference/names.md, members.md and messages.md from docstrings and messages. With `--check` it only
+compares.
+"""
 
 from __future__ import annotations
 
@@ -87,7 +89,7 @@ assert MetadataRequest.decode(12, body) == request
 
 
 def main() -> int:
-    """Exit code 1 if `--check` finds a page out of date."""
+    """Write the pages, or return 1 if `--check` finds one out of date."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing")
     options = parser.parse_args()
@@ -104,12 +106,12 @@ def main() -> int:
 
 
 def names_page() -> str:
-    """Every public name with its signature and its meaning."""
+    """Return the page of every public name with its signature and its meaning."""
     return "\n".join([_NAMES_HEAD, *(_section(title, list(names)) for title, names in public_names().items())])
 
 
 def members_page() -> str:
-    """Every public class with its attributes and methods."""
+    """Return the page of every public class with its attributes and methods."""
     return public_members.page(public_members.classes(public_names()))
 
 
@@ -126,7 +128,7 @@ def public_names() -> dict[str, list[tuple[str, Any]]]:
 
 
 def _own_names(module: ModuleType) -> Iterator[tuple[str, Any]]:
-    """The public classes and functions of a module, and its documented constants, in the order of its source."""
+    """Yield the public classes and functions of a module, and its documented constants, in the order of the source."""
     tree = ast.parse(inspect.getsource(module))
     documented = constant_docs(module)
     for node in tree.body:
@@ -151,11 +153,11 @@ def _section(title: str, names: list[tuple[str, Any]]) -> str:
 
 
 def meaning(namespace: str, name: str, value: Any) -> str:
-    """The first paragraph of what documents a name; empty if nothing does."""
+    """Return the first paragraph of a name's docstring; empty without a docstring."""
     if inspect.isclass(value) or inspect.isroutine(value):
         own = value.__dict__.get("__doc__") if inspect.isclass(value) else value.__doc__
         text = inspect.cleandoc(own or "")
-        # What a dataclass or a NamedTuple makes up is no meaning.
+        # The docstring that Python generates for a dataclass or a NamedTuple is no meaning.
         return "" if text.startswith(f"{getattr(value, '__name__', '')}(") else _first_paragraph(text)
     for module in (importlib.import_module(namespace), *_origins()):
         found = constant_docs(module).get(name)
@@ -204,7 +206,7 @@ def _signature(value: Any) -> str:
 
 
 def _default(parameter: inspect.Parameter) -> Any:
-    """An object without a lasting text is shown as `...`."""
+    """Return a parameter's default. A default whose text has an address in memory is shown as `...`."""
     lasting = parameter.default is inspect.Parameter.empty or "<" not in repr(parameter.default)
     return parameter.default if lasting else ...
 
@@ -213,7 +215,7 @@ def _default(parameter: inspect.Parameter) -> Any:
 
 
 def messages_page() -> str:
-    """Every message, with fields, types, defaults and versions."""
+    """Return the page of every message with its fields, types, defaults and versions."""
     parts = [_MESSAGES_HEAD]
     for spec in SPECS:
         module = load(spec.api_key)

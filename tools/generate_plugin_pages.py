@@ -1,7 +1,7 @@
-"""Writes the end of each page of docs/plugins from contracts and templates; `--check` only says whether it is current.
+"""Writes the end of each page of docs/plugins from contracts and templates. With `--check` it only compares.
 
-A page begins with what was written by hand, up to a mark. Behind it stand the methods of the contract, and the package
-that `klamm plugins new` writes.
+The first part of a page is written by hand and ends at a mark. After the mark, this tool writes the methods of the
+contract, and the package that `klamm plugins new` writes.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ MADE_BY_PARTS: Final = {
     "authenticator": authentication.Authenticator,
     "sasl_mechanism": sasl.SaslServer,
 }
-"""What a part makes for each connection, by its kind."""
+"""The contract of the objects that a part makes for each connection, by the part's kind."""
 
 
 def main() -> int:
-    """Exit code 1 if `--check` finds a page out of date."""
+    """Write the pages, or return 1 if `--check` finds one out of date."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing")
     options = parser.parse_args()
@@ -47,7 +47,7 @@ def main() -> int:
 
 
 def page_of(kind: str) -> Path:
-    """The page of a kind of part, as `klamm plugins new --kind` names it."""
+    """Return the page of a kind of part. `klamm plugins new --kind` prints the same path."""
     return FOLDER / f"{kind.replace('_', '-')}.md"
 
 
@@ -72,7 +72,7 @@ def _methods(kind: str, contract: type | None) -> Iterator[str]:
 
 
 def table(contract: type) -> str:
-    """The methods and properties that a contract has, with what their docstrings say."""
+    """Return a table of the methods and properties of a contract with their docstrings."""
     rows = ["| | |", "| --- | --- |"]
     for name, value in vars(contract).items():
         if name.startswith("_") or not (inspect.isfunction(value) or isinstance(value, (property, classmethod))):

@@ -1,4 +1,4 @@
-"""Writes docs/reference/settings.md from the settings classes; `--check` only says whether it is up to date."""
+"""Writes docs/reference/settings.md from the settings classes. With `--check` it only compares."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _KIND_NAMES: Final = {bool: "true or false", int: "integer", float: "number", st
 
 
 def main() -> int:
-    """Exit code 1 if `--check` finds the page out of date."""
+    """Write the page, or return 1 if `--check` finds it out of date."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing")
     options = parser.parse_args()
@@ -47,8 +47,8 @@ def main() -> int:
 
 
 def page() -> str:
-    """The whole page: klamm's own settings, then those of its plugins."""
-    # What else is installed here must not leak into klamm's page.
+    """Return the whole page: klamm's own settings, then the settings of its plugins."""
+    # Other plugins that are installed here must not be on klamm's page.
     registry = PluginRegistry(environment={"KLAMM_LOAD_PLUGINS": ""})
     sections = [
         HEAD,
@@ -62,7 +62,7 @@ def page() -> str:
 
 
 def section(title: str, settings: type, introduction: str, registry: PluginRegistry | None = None) -> str:
-    """A heading and a table with one row per setting. `registry` knows the defaults of keys that name providers."""
+    """Return a heading and a table with a row per setting. `registry` has the defaults of keys that name providers."""
     rows = [row(with_default(spec, registry)) for spec in specs_of(settings).values()]
     lines = [
         f"## {title}",
@@ -77,7 +77,7 @@ def section(title: str, settings: type, introduction: str, registry: PluginRegis
 
 
 def provider_section(found: Found) -> str:
-    """The settings of one part, under the table that they stand in."""
+    """Return the section of one part's settings, below the name of their table."""
     settings = found.provider.load_settings()
     assert settings is not None
     introduction = f"The {found.kind.label} `{found.provider.name}`: {found.provider.summary}."
@@ -85,7 +85,7 @@ def provider_section(found: Found) -> str:
 
 
 def table_of(found: Found) -> str:
-    """Return the table that the settings of a part stand in."""
+    """Return the name of the table that holds a part's settings."""
     name = found.provider.name
     places = {
         ProviderKind.API_SET: name,
@@ -98,28 +98,28 @@ def table_of(found: Found) -> str:
 
 
 def without_settings(registry: PluginRegistry) -> Iterator[str]:
-    """One line per part that takes no settings."""
+    """Yield one line for each part that takes no settings."""
     for found in registry.all():
         if found.provider.load_settings() is None:
             yield f"- the {found.kind.label} `{found.provider.name}`: {found.provider.summary}"
 
 
 def with_default(spec: SettingSpec, registry: PluginRegistry | None) -> SettingSpec:
-    """The setting, with the default provider of its kind as its default if it names one."""
+    """Return the setting. If it names a provider, its default is the default provider of that kind."""
     if registry is None or spec.provider is None:
         return spec
     return spec._replace(default=registry.default(spec.provider))
 
 
 def row(spec: SettingSpec) -> str:
-    """One line of a table."""
+    """Return one line of a table."""
     kafka = f"`{spec.kafka}`" if spec.kafka else ""
     cells = (f"`{spec.name}`", default_text(spec.default), type_text(spec), kafka, spec.doc)
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 def default_text(default: Any) -> str:
-    """A default as one would write it in TOML."""
+    """Return a default as TOML."""
     if default is MISSING:
         return "*required*"
     if default is None:
@@ -134,7 +134,7 @@ def default_text(default: Any) -> str:
 
 
 def type_text(spec: SettingSpec) -> str:
-    """The type, the choices or the bounds."""
+    """Return the choices of a setting, or its type with its bounds."""
     if spec.choices:
         return ", ".join(f'`"{choice}"`' for choice in spec.choices)
     text = kind_text(spec.kind)
@@ -146,7 +146,7 @@ def type_text(spec: SettingSpec) -> str:
 
 
 def kind_text(kind: Any, ending: str = "") -> str:
-    """A type in words, `ending` s for several of it; of an optional one, the type that it is if it is there."""
+    """Return a type in words, without `| None`. With the `ending` "s", return the plural."""
     kinds = get_args(kind)
     if get_origin(kind) is UnionType:
         return kind_text(kinds[0], ending)

@@ -1,6 +1,6 @@
-"""Writes `core/klamm/wire/releases.py`, what releases of Apache Kafka offer: `python tools/generate_releases.py`.
+"""Writes `core/klamm/wire/releases.py`, the APIs of releases of Apache Kafka: `python tools/generate_releases.py`.
 
-Needs Java and Maven, which fetches the `kafka-clients` jar of each release. Numbers are taken over, nothing else.
+It needs Java and Maven, which fetches the `kafka-clients` jar of each release. It takes over only the numbers.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ RELEASES: Final[Mapping[str, Mapping[int, tuple[int, int]]]] = _all_of_each()
 
 
 def versions(release: str, listener: str) -> dict[int, tuple[int, int]]:
-    """The oldest and the latest version of each API, by its key."""
+    """Return the oldest and the latest version of each API, by its key."""
     command = ["java", "-cp", str(jar("kafka-clients", release)), str(ROOT / "tools/PrintVersions.java"), listener]
     printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     return {int(key): (int(oldest), int(latest)) for key, oldest, latest in map(str.split, printed.splitlines())}
 
 
 def render(releases: Mapping[str, Mapping[int, tuple[int, int]]]) -> str:
-    """The text of the module, for releases in their order."""
+    """Return the text of the module. The releases are in their order."""
     text = _HEAD
     before: Mapping[int, tuple[int, int]] = {}
     for name, offered in releases.items():

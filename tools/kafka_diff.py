@@ -1,10 +1,11 @@
 """Prints how klamm differs from a release of Apache Kafka: `python tools/kafka_diff.py VERSION`.
 
-Reads the release's jars, which Maven fetches once; needs Java. Exit code 1 if there is a difference that neither
-docs/deviations.md nor docs/apis.md explains. What klamm has beyond the release is printed as "newer than".
+It reads the release's jars, which Maven fetches once, and needs Java. The exit code is 1 if there is a difference that
+neither docs/deviations.md nor docs/apis.md explains. Facts that klamm has beyond the release are printed as "newer
+than".
 
     --record    write names of metrics, rights and validators, which are compared with the next release
-    --all       print what is explained, too
+    --all       print explained differences, too
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from tools.release.facts import read  # noqa: E402
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print the differences, one a line."""
+    """Print the differences, one a line. Return 1 if one of them is not explained."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("version", help="e.g. 4.4.0, or newest: the newest that Maven finds")
     parser.add_argument("--record", action="store_true", help="write what is compared with the next release")

@@ -1,8 +1,8 @@
 """Counts the small changes of the code that the unit tests notice: `python tools/mutants.py [AREA...]`.
 
-Each mutant is one change: a comparison, a condition, a number or a constant is another one. The tests of its area run
-on a copy of the tree, so that the tree may be edited meanwhile. A mutant survives if no test fails. Some survivors are
-equal to the original; the others lack a test. `--seed` draws the sample, so that a run can be repeated.
+Each mutant is one change: another comparison, condition, number or constant. The tests of its area run on a copy of the
+tree, so that the tree may be edited meanwhile. A mutant survives if no test fails. Some survivors are equal to the
+original; the others lack a test. `--seed` draws the sample, so that a run can be repeated.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BROKER: Final = "plugins/apis/klamm_broker"
 
 
 class Area(NamedTuple):
-    """Modules, as patterns below the project, and the tests that hold them."""
+    """Modules, as patterns of paths below the project, and the tests for these modules."""
 
     modules: tuple[str, ...]
     tests: tuple[str, ...]
@@ -93,7 +93,7 @@ class Mutant(NamedTuple):
 
 
 def mutants(source: str) -> Iterator[Mutant]:
-    """Yield all mutants of a module: of what runs in its functions, and not of messages for logs and errors."""
+    """Yield all mutants of the code in a module's functions. Messages for logs and errors do not change."""
     starts = [0]
     for line in source.splitlines(keepends=True):
         starts.append(starts[-1] + len(line.encode()))
@@ -128,7 +128,7 @@ def _is_log(node: ast.AST) -> bool:
 
 
 def _changed(node: ast.expr) -> str | None:
-    """Return the text of another expression in place of this one, None if there is none."""
+    """Return the text of a changed expression, or None if this kind of expression is not changed."""
     if isinstance(node, ast.Compare) and len(node.ops) == 1:
         return ast.unparse(ast.Compare(node.left, [_COMPARISONS[type(node.ops[0])]()], node.comparators))
     if isinstance(node, ast.BoolOp):
@@ -145,7 +145,7 @@ def _changed(node: ast.expr) -> str | None:
 
 
 def nearest_first(tree: Path, tests: tuple[str, ...], module: Path) -> list[str]:
-    """Return the test files, those first that name a module, or have words of its path in their names."""
+    """Return the test files: first those that name the module, then those with words of its path in their names."""
     files = [file for each in tests for file in (sorted((tree / each).rglob("test_*.py")) or [tree / each])]
     dotted = ".".join(module.with_suffix("").parts[-3:])
     words = {word.rstrip("s") for part in module.with_suffix("").parts for word in part.split("_")}
@@ -158,7 +158,7 @@ def nearest_first(tree: Path, tests: tuple[str, ...], module: Path) -> list[str]
 
 
 def run_tests(tree: Path, tests: Sequence[str], timeout_s: float) -> bool:
-    """Return True if the tests pass on a tree, within so much processor time, and twenty times as much in all."""
+    """Return True if the tests pass on a tree, within this processor time and twenty times this time on the clock."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     folders = [str(tree / folder) for folder in project["tool"]["hatch"]["build"]["dev-mode-dirs"]]
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]

@@ -1,4 +1,4 @@
-"""The attributes and methods of public classes, as their sources have them, for docs/reference/members.md."""
+"""Makes docs/reference/members.md, the attributes and methods of public classes, for `generate_names`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ function: [names.md](names.md). How plugins use the classes: [plugins](../plugin
 
 
 class Attribute(NamedTuple):
-    """A field of a record, a constant of a class, or what `__init__` sets."""
+    """A field of a record, a constant of a class, or an attribute that `__init__` sets."""
 
     name: str
     kind: str
@@ -53,7 +53,7 @@ class Members(NamedTuple):
 
 
 def classes(names: Mapping[str, Sequence[tuple[str, object]]]) -> dict[type, str]:
-    """Return the public classes of `names`, which maps namespaces to names and values, with their first public name."""
+    """Return the public classes with their first public name. `names` maps namespaces to names and values."""
     found: dict[type, str] = {}
     for namespace, values in names.items():
         for name, value in values:
@@ -82,7 +82,7 @@ def anchor(name: str) -> str:
 def undocumented(one: type, public: Mapping[type, str]) -> list[str]:
     """Return the methods of a class without a docstring, and the attributes that no docstring names.
 
-    The fields of a record, a dataclass or NamedTuple, may speak for themselves: they have a name and a type.
+    The fields of a record (a dataclass or a NamedTuple) need no docstring: they have a name and a type.
     """
     text = "\n".join(base.__doc__ or "" for base in one.__mro__[:-1])
     members = members_of(one, public)
@@ -121,7 +121,7 @@ def _cell(text: str) -> str:
 
 
 def members_of(one: type, public: Mapping[type, str]) -> Members:
-    """Return the members that a class has, and its bases of klamm that are not public."""
+    """Return the members of a class and of those bases in klamm that are not public."""
     attributes: dict[str, Attribute] = {}
     methods: dict[str, Method] = {}
     foreign = {name for base in one.__mro__ if not base.__module__.startswith("klamm") for name in vars(base)}
@@ -129,7 +129,7 @@ def members_of(one: type, public: Mapping[type, str]) -> Members:
         if not base.__module__.startswith("klamm") or (base is not one and base in public):
             continue
         for found in _own(base):
-            # Overrides of methods of the standard library, which only its own classes call.
+            # Overrides of methods that only the standard library calls are left out.
             if found.name.startswith("_") or found.name in foreign:
                 continue
             if isinstance(found, Method):
@@ -223,7 +223,7 @@ def _attributes(statement: ast.Assign | ast.AnnAssign, after: ast.stmt | None) -
         found = named.get("doc")
         doc = str(found.value) if isinstance(found, ast.Constant) else doc
     elif isinstance(value, ast.Call):
-        # `field(…)` of a dataclass, or an object without a short text.
+        # The value is `field(…)` of a dataclass, or an object without a short text.
         default = "…"
     elif value is not None:
         default = ast.unparse(value)

@@ -1,1 +1,1 @@
-"""Modules of `tools/generate_messages.py`: descriptions of Kafka's messages in, Python modules out."""
+"""Modules of `tools/generate_messages.py`, which turns descriptions of Kafka's messages into Python modules."""

@@ -1,4 +1,4 @@
-"""The text of `klamm/wire/api_keys.py`."""
+"""Renders the text of `klamm/wire/api_keys.py`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The JSON descriptions of Kafka's messages: inside the `kafka-clients` jars, and what is committed of them.
+"""Reads the JSON descriptions of Kafka's messages: from the `kafka-clients` jars, or from the committed files.
 
-Apache Kafka 4.4.0 describes all messages but four, which 3.9.1 describes last. Where 3.9.1 describes older versions
-that 4.4.0 does not (KIP-896), and 4.4.0 has all their fields, the two are merged. Such versions are read and written,
-not offered.
+Apache Kafka 4.4.0 describes all messages but four; for these four, 3.9.1 has the last description. For some messages
+3.9.1 describes older versions that 4.4.0 has dropped (KIP-896). If 4.4.0 has all fields of these versions, the two
+descriptions are merged. klamm reads and writes such versions, but does not offer them.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ NOT_WRITTEN = (
     "ShareGroupStatePartitionMetadata",
     "ShareUpdate",
 )
-"""Records of older releases, and those that klamm has no need of."""
-# Names, types and versions. The texts in the jars are left there.
+"""Records of older releases, and records that klamm does not need."""
+# Only names, types and versions are kept, and not the texts.
 KEPT = frozenset(
     ("name", "type", "apiKey", "validVersions", "flexibleVersions", "offeredVersions", "latestVersionUnstable")
     + (
@@ -71,17 +71,17 @@ KEPT = frozenset(
 
 
 def committed() -> dict[str, Raw]:
-    """The committed descriptions of every message that klamm knows, by name."""
+    """Return the committed descriptions of every message that klamm knows, by name."""
     return {raw["name"]: raw for raw in json.loads(COMMITTED.read_text())}
 
 
 def committed_records() -> dict[str, Raw]:
-    """The committed descriptions of keys and values of coordinator records, by name."""
+    """Return the committed descriptions of keys and values of coordinator records, by name."""
     return {raw["name"]: raw for raw in json.loads(COMMITTED_RECORDS.read_text())}
 
 
 def records_from_jars() -> dict[str, Raw]:
-    """The descriptions of keys and values of coordinator records, by name, from the jars of the current release."""
+    """Return the descriptions of keys and values of coordinator records, by name, from the current release's jars."""
     found: dict[str, Raw] = {}
     for coordinator in COORDINATORS:
         found.update(load(CURRENT, f"kafka-{coordinator}-coordinator"))
@@ -89,7 +89,7 @@ def records_from_jars() -> dict[str, Raw]:
 
 
 def as_committed(raws: dict[str, Raw]) -> str:
-    """The text of `COMMITTED`: a line of JSON for each message."""
+    """Return the text of `COMMITTED`: a line of JSON for each message."""
     lines = (json.dumps(_facts(raws[name]), separators=(",", ":"), ensure_ascii=False) for name in sorted(raws))
     return "[\n" + ",\n".join(lines) + "\n]\n"
 
@@ -101,7 +101,7 @@ def _facts(value: Any) -> Any:
 
 
 def from_jars() -> dict[str, Raw]:
-    """The descriptions of every message that klamm knows, by name, from the jars."""
+    """Return the descriptions of every message that klamm knows, by name, from the jars."""
     current, old = load(CURRENT), load(OLD)
     for name in LAST_IN_OLD:
         for kind in ("Request", "Response"):
@@ -117,7 +117,9 @@ def from_jars() -> dict[str, Raw]:
 
 
 def extend(request: Raw, old_request: Raw, response: Raw, old_response: Raw) -> None:
-    """Reach down to the oldest version of which no field is gone, neither from the request nor from the response."""
+    """Extend the new descriptions down to the oldest version whose fields the new request and the new response still
+    have.
+    """
     pairs = ((request, old_request), (response, old_response))
     oldest = max(max(oldest_whole(new, old), Versions.parse(old["validVersions"]).low) for new, old in pairs)
     first = Versions.parse(request["validVersions"])
@@ -141,7 +143,7 @@ def oldest_whole(new: Raw, old: Raw) -> int:
 
 
 def walk(message: Raw) -> Iterator[tuple[str, Raw]]:
-    """Every field with its path."""
+    """Yield every field with its path."""
     common = {raw["name"]: raw["fields"] for raw in message.get("commonStructs", [])}
 
     def below(fields: list[Raw], path: str) -> Iterator[tuple[str, Raw]]:
@@ -154,7 +156,7 @@ def walk(message: Raw) -> Iterator[tuple[str, Raw]]:
 
 
 def load(version: str, artifact: str = "kafka-clients") -> dict[str, Raw]:
-    """All descriptions in a jar, by name."""
+    """Return all descriptions in a jar, by name."""
     from tests.peers.kafka_jars import jar
 
     found = {}

@@ -1,4 +1,4 @@
-"""The module `entity_fields`: which fields of each message name a topic, a group, a broker …, by their paths."""
+"""Renders the module `entity_fields`: the paths of each message's fields that name a topic, a group, a broker etc."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ ENTITY_FIELDS: Final[dict[str, dict[str, tuple[str, ...]]]] = {{
 }}
 '''
 
-# What the descriptions leave out.
+# Entity types that the descriptions leave out.
 _UNTYPED = {
     ("ConsumerProtocolSubscription", "Topics"): "topicName",
     **{(f"{name}ShareGroupStateRequest", "GroupId"): "groupId" for name in ("Initialize", "Read", "Write", "Delete")},
     ("ReadShareGroupStateSummaryRequest", "GroupId"): "groupId",
 }
-# Where another field of the struct says what a name is of: its name, and the types by its codes.
+# In some structs another field has a code for the type of the named entity. These are the types by the codes.
 _CONFIG_RESOURCES = {2: "topicName", 32: "groupId"}
 _ACL_RESOURCES = {2: "topicName", 3: "groupId", 5: "transactionalId"}
 _COORDINATORS = {0: "groupId", 1: "transactionalId"}
-# Numbers that only older versions have, where 0 may be meant: the list that newer ones have instead.
+# Numbers of older versions only, in which 0 is a valid value. Newer versions have this list instead.
 _UNLESS = {
     ("AddPartitionsToTxnRequest", "V3AndBelowProducerId"): "transactions",
     ("FindCoordinatorResponse", "NodeId"): "coordinators",
@@ -38,7 +38,7 @@ _UNLESS = {
 
 
 def render_entity_fields(raws: dict[str, Raw]) -> str:
-    """The text of the module, not yet formatted."""
+    """Return the text of the module, not yet formatted."""
     rows = []
     for name in sorted(raws):
         found: dict[str, list[str]] = {}
@@ -69,7 +69,9 @@ def _collect(
 
 
 def _typed_by_code(message: str, name: str, beside: set[str]) -> list[tuple[str, str, int]]:
-    """The entity type of a field, the field that decides, and the code that says so; of each that it may have."""
+    """Return the types of entities that a field may name. Each has the deciding field and this field's code for the
+    type.
+    """
     resources = _ACL_RESOURCES if "Acls" in message else _CONFIG_RESOURCES
     if name == "ResourceName" and "ResourceType" in beside:
         return [(kind, "resource_type", code) for code, kind in resources.items()]

@@ -1,4 +1,4 @@
-"""The fields that the functions of one struct have in common, and their conditions."""
+"""`StructFunction`: the fields of a struct and their conditions, shared by the reader and the writer of the struct."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tools.messages.struct_class import StructWriter
 
 
 class StructFunction:
-    """The base of the reader and the writer of one struct, for one span of versions, flexible or not."""
+    """The base of the reader and of the writer of one struct. Both are for one span of versions, flexible or not."""
 
     def __init__(self, owner: StructWriter, suffix: str, span: Versions) -> None:
         self.owner, self.suffix, self.span = owner, suffix, span
@@ -29,13 +29,13 @@ class StructFunction:
         return f"version >= {versions.low}" if low else f"version <= {versions.high}" if high else ""
 
     def nullable(self, item: Field) -> tuple[Versions, str]:
-        """In which versions null may stand, and the test for them; no test where that is all that carry the field."""
+        """Return the versions in which a field may be null, and the test for them; no test if it may always be null."""
         covered = item.versions & self.span
         nullable = item.nullable & covered
         return nullable, "" if nullable == covered else self.condition(nullable)
 
     def runs(self) -> list[tuple[str, list[Field]]]:
-        """Plain fields in order, fixed-width neighbours of one condition together."""
+        """Return the untagged fields in order. Adjacent fields of fixed width with the same condition are together."""
         runs: list[tuple[str, list[Field]]] = []
         for item in self.plain:
             condition = self.condition(item.versions)
@@ -46,7 +46,7 @@ class StructFunction:
         return runs
 
     def differs(self, item: Field, struct: str) -> str:
-        """The test that a field of a struct does not have its default."""
+        """Return the test that a field's value is not its default."""
         value = f"{struct}.{item.name}"
         default = self.owner.default(item)
         if default == "EMPTY":
@@ -66,7 +66,9 @@ class StructFunction:
         return f"{value} != {default}"
 
     def may_be_null_in_tag(self, item: Field) -> bool:
-        """Return True for a tagged struct that may be null: its default is not null, and its mark is another."""
+        """Return True for a tagged struct that may be null. Its default is not null, and its mark differs from other
+        structs'.
+        """
         return item.struct is not None and not item.is_array and bool(item.tagged & item.nullable)
 
     def refuse_null(self, name: str, value: str) -> list[str]:
@@ -75,5 +77,5 @@ class StructFunction:
 
 
 def indented(lines: list[str], condition: str = "") -> list[str]:
-    """The lines below `if condition:`, or as they are without one."""
+    """Return the lines below `if condition:`. Without a condition, return them as they are."""
     return [f"if {condition}:", *("    " + line for line in lines)] if condition else lines

@@ -1,4 +1,4 @@
-"""The text of one module: imports and constants on top, classes, functions."""
+"""Renders the text of one generated module: imports and constants first, then classes and functions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HEAD = (
 
 
 class Module:
-    """The text of one module: constants and imports gather as its functions are written."""
+    """The text of one module. The writers of its classes and functions add constants and imports as they need them."""
 
     def __init__(self, rename: dict[str, dict[str, str]]) -> None:
         self.rename = rename
@@ -39,7 +39,7 @@ class Module:
         return "_pack_" + _word(formats)
 
     def text(self, name: str, schemas: list[Schema]) -> str:
-        """Everything, not yet formatted."""
+        """Return the whole text, not yet formatted."""
         body = "\n".join(self.lines)
         parts = "key and value" if schemas[0].is_record else "request and response"
         head = HEAD.format(doc=f"{name}: {parts}." if len(schemas) == 2 else f"{name}.")

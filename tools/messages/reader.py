@@ -1,4 +1,4 @@
-"""The function that reads one struct."""
+"""Renders the function that reads one struct."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tools.messages.schema import FIXED, WIDTHS, Field, element_of, snake
 
 
 class ReaderFunction(StructFunction):
-    """`_read_…(buffer, position, version)`, which returns the struct and the position after it."""
+    """Writes `_read_…(buffer, position, version)`. This function returns the struct and the position after it."""
 
     def write(self) -> None:
         owner, out = self.owner, self.module.lines

@@ -19,21 +19,21 @@ FIXED = {
     "uuid": "16s",
 }
 WIDTHS = {"?": 1, "b": 1, "B": 1, "h": 2, "H": 2, "i": 4, "I": 4, "q": 8, "d": 8, "16s": 16}
-"""Bytes that a format of `struct` takes."""
+"""The number of bytes for each format of `struct`."""
 PYTHON = {"bool": "bool", "float64": "float", "string": "str", "uuid": "bytes", "bytes": "bytes", "records": "Any"}
 
 Raw = dict[str, Any]
 
 
 def snake(name: str) -> str:
-    """`topicId` → `topic_id`."""
+    """Return a name in Python's style: `topicId` becomes `topic_id`."""
     name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
     return name + "_" if keyword.iskeyword(name) or name in ("b", "p", "s", "version") else name
 
 
 @dataclass(frozen=True)
 class Versions:
-    """An inclusive range; empty if `low > high`."""
+    """An inclusive range of versions. It is empty if `low > high`."""
 
     low: int
     high: int
@@ -141,7 +141,7 @@ def has_records(struct: Struct) -> bool:
 
 
 def element_of(array: Field) -> Field:
-    """One element of an array, as a field `<name>_item`."""
+    """Return a field `<name>_item` that stands for one element of an array."""
     nothing = Versions(1, 0)
     return Field(
         f"{array.name}_item", array.element, array.versions, nothing, nothing, -1, None, False, False, array.struct

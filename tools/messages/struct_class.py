@@ -1,4 +1,4 @@
-"""The class of one struct: its fields and, of a whole message, the functions that read and write it."""
+"""Renders the class of one struct. For a whole message, it also registers the functions that read and write it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from tools.messages.module import Module
 from tools.messages.schema import PYTHON, Field, Schema, Struct, Versions, has_records, snake
 
 NAMED_BY: Final = ("name", "topic", "topic_name", "group_id", "resource_name", "transactional_id", "user", "key")
-"""Fields that say what a struct's errors are about; the first that a struct has counts."""
+"""Fields that name the subject of a struct's errors. The first one that a struct has counts."""
 
 
 class StructWriter:
-    """The class of one struct."""
+    """Writes the class of one struct."""
 
     def __init__(self, module: Module, schema: Schema, struct: Struct, root: bool) -> None:
         self.module, self.schema, self.struct, self.root = module, schema, struct, root
@@ -89,7 +89,7 @@ class StructWriter:
         return f"  # v{low}+" if high >= span.high else f"  # v{low}-{high}" if low != high else f"  # v{low}"
 
     def error_fields(self) -> str | None:
-        """Return the class's declaration of its error codes; None if it has none."""
+        """Return the declaration of a class's error codes, or None without error codes."""
         fields = self.struct.fields
         names = {item.name for item in fields}
         codes = tuple(item.name for item in fields if is_error(item))
@@ -103,14 +103,16 @@ class StructWriter:
         return f"{self.module.base('ErrorFields')}(({words}), ({inside}), {named}, {'topic_id' in names})"
 
     def write_codecs(self) -> None:
-        """Tell the class of a whole message which functions read and write which versions."""
+        """Write the calls that tell the class of a whole message its functions for each range of versions."""
         name = snake(self.name)
         for suffix, span in self.variants():
             functions = f"_read_{name}{suffix}, _write_{name}{suffix}"
             self.module.lines.append(f"{self.name}.add_codec(range({span.low}, {span.high + 1}), {functions})")
 
     def variants(self) -> list[tuple[str, Versions]]:
-        """Suffix and versions: compact from the first flexible version on."""
+        """Return the suffixes of functions and their versions. From the first flexible version on, the suffix is
+        `_compact`.
+        """
         span, flexible = self.struct.versions & self.schema.versions, self.schema.flexible
         low = span & Versions(0, flexible.low - 1) if flexible else span
         high = span & flexible
@@ -118,7 +120,7 @@ class StructWriter:
 
 
 def has_errors(struct: Struct) -> bool:
-    """Return True if it has error codes, its own or in lists below."""
+    """Return True if a struct has error codes itself, or in its lists."""
     return any(
         is_error(item) or (item.is_array and item.struct is not None and has_errors(item.struct))
         for item in struct.fields
@@ -126,5 +128,5 @@ def has_errors(struct: Struct) -> bool:
 
 
 def is_error(item: Field) -> bool:
-    """Return True if it says that something failed. A topic whose configs are not shown has been created anyway."""
+    """Return True if the field reports a failure. If a topic's configs are not shown, the topic was created anyway."""
     return item.name.endswith("error_code") and item.name != "topic_config_error_code"

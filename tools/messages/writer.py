@@ -1,4 +1,4 @@
-"""The function that writes one struct."""
+"""Renders the function that writes one struct."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tools.messages.schema import FIXED, Field, element_of, snake
 
 
 class WriterFunction(StructFunction):
-    """`_write_…(out, struct, version)`, which appends to `out`."""
+    """Writes `_write_…(out, struct, version)`. This function appends to `out`."""
 
     def write(self) -> None:
         owner, out = self.owner, self.module.lines
@@ -33,7 +33,7 @@ class WriterFunction(StructFunction):
         out += ["", ""]
 
     def absent_condition(self, item: Field) -> str | None:
-        """Return the condition under which the field cannot be carried within this span; None if it always can."""
+        """Return the condition for versions of this span that lack the field; None if all versions have it."""
         covered = item.versions & self.span
         if not covered:
             return ""

@@ -1,4 +1,4 @@
-"""Numbers that configs may have, in Kafka and in klamm."""
+"""The bounds of numbers in configs, in Kafka and in klamm."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from klamm_broker.configs.unused_configs import UNUSED_CONFIGS
 
 _RANGE: Final = re.compile(r"\[(-?\d+),\.\.\.(?:,(-?\d+))?\](?: or (-?\d+))?")
 _LARGEST: Final = frozenset({"INT": 2**31 - 1, "LONG": 2**63 - 1, "SHORT": 2**15 - 1}.values())
-"""As a bound they say nothing: the type has it."""
+"""The largest numbers of the types. As a bound they mean nothing, because each number of the type is below."""
 
 
 class Bounds(NamedTuple):
-    """The lowest and the highest value; None is no bound."""
+    """The lowest and the highest value. None means no bound."""
 
     lowest: float | None
     highest: float | None
@@ -32,7 +32,7 @@ class Bounds(NamedTuple):
 
 
 def of_validator(text: str) -> Bounds | None:
-    """Return the bounds that a validator of Kafka's prints; None if it prints something else."""
+    """Return the bounds in the text of a validator of Kafka's; None if the text has no bounds."""
     if (found := _RANGE.fullmatch(text)) is None:
         return None
     lowest, highest, beside = (None if each is None else int(each) for each in found.groups())
@@ -64,7 +64,7 @@ def _is_number(config: TopicConfig) -> bool:
 
 
 def unlike(validators: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield each config for which klamm takes other numbers than a validator of Kafka's, with both."""
+    """Yield each config for which klamm's bounds differ from those of Kafka's validator, with a text of both."""
     ours = of_klamm()
     for name, validator in sorted(validators.items()):
         theirs = of_validator(validator)

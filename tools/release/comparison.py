@@ -1,4 +1,4 @@
-"""Differences between klamm and a release, with those that the documentation explains."""
+"""Differences between klamm and a release, and a check if the documentation explains them."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from tools.release.facts import Facts, latest_and_fields
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 RECORDED: Final = Path(__file__).resolve().parent / "recorded.json"
-"""What cannot be compared with klamm itself: it was read when a release was taken up, and is compared with the next."""
+"""Facts of the last release that cannot be compared with klamm itself. The next release is compared with them."""
 
 _API_ROW: Final = re.compile(r"^\| (\d+) \| (\w+) \| (\S*) \| (\S*) \| (.*) \|$", re.MULTILINE)
 _CODE: Final = re.compile(r"`([^`\n]+)`")
 _KINDS: Final = {"topic": 2, "broker": 4, "group": 32}
 _DEFAULT: Final = 5
 _SHORTEST: Final = 3
-"""A pattern has more characters than that beside its `*`: none explains everything."""
+"""A pattern has more characters than this beside its `*`. So no pattern explains everything."""
 
 
 class Difference(NamedTuple):
-    """One difference. `is_newer` says that klamm has what the release does not have yet."""
+    """One difference. If it `is_newer`, klamm has something that the release does not have yet."""
 
     what: str
     text: str
@@ -39,7 +39,7 @@ class Difference(NamedTuple):
 
 
 def differences(facts: Facts) -> Iterator[Difference]:
-    """Yield what klamm lacks, has otherwise, or has beyond the release."""
+    """Yield the facts that klamm lacks, that are different in klamm, and that klamm has beyond the release."""
     yield from _apis(facts)
     yield from _messages(facts)
     yield from _errors(facts)
@@ -50,10 +50,10 @@ def differences(facts: Facts) -> Iterator[Difference]:
 
 
 def explained(deviations: str, apis: str) -> Callable[[Difference], bool]:
-    """Return a function that says whether the pages explain a difference.
+    """Return a function that is true if the pages explain a difference.
 
-    docs/apis.md explains an API by the last column of its row; docs/deviations.md anything that stands there as code,
-    with `*` for any text.
+    docs/apis.md explains an API in the last column of its row. docs/deviations.md explains every name that stands there
+    as code; a `*` in a name stands for any text.
     """
     reasons = {name for _, name, _, _, reason in _API_ROW.findall(apis) if reason.strip()}
     names = [each for each in _CODE.findall(deviations) if len(each.replace("*", "")) > _SHORTEST]
@@ -137,14 +137,14 @@ def described() -> dict[str, tuple[str, str]]:
             request = DescribeConfigsRequest([DescribeConfigsResource(number, names[kind])], include_synonyms=True)
             for each in client.call(request, 4).results[0].configs:
                 defaults = [one.value for one in each.synonyms if one.source == _DEFAULT]
-                # Of a topic and a group nothing is set here, and their synonyms are the broker's.
+                # Nothing is set for a topic or a group here, and their synonyms are the broker's.
                 default = each.value if kind != "broker" else defaults[0] if defaults else None
                 found[f"{kind}:{each.name}"] = ConfigType(each.config_type).name, default or ""
     return found
 
 
 def record(facts: Facts, version: str) -> None:
-    """Write what a release has into `RECORDED`, once a person has looked at it."""
+    """Write facts of a release into `RECORDED`. A person has checked the differences before."""
     validators = {name: validator for name, (_, _, validator) in sorted(facts.configs.items()) if validator != "null"}
     value = {"release": version, "metrics": facts.metrics, "rights": facts.rights, "validators": validators}
     RECORDED.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

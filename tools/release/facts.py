@@ -25,11 +25,11 @@ _RIGHT: Final = re.compile(r"org/apache/kafka/common/(?:acl/AclOperation|resourc
 
 @dataclass
 class Facts:
-    """By name. `apis` are key, oldest and latest version; `features` lowest, highest and default level.
+    """The facts of a release, each by name.
 
-    `configs` are type, default and validator, by kind and name: `topic:retention.ms`. `messages` has the latest
-    version and the fields of each request and response. `rights` has the operations and types of resources that the
-    code of an API names.
+    `apis` has key, oldest and latest version, and `features` has lowest, highest and default level. `configs` has type,
+    default and validator, by kind and name: `topic:retention.ms`. `messages` has the latest version and the fields of
+    each request and response. `rights` has the operations and types of resources that the code of an API names.
     """
 
     apis: dict[str, tuple[int, int, int]] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class Facts:
 
 
 def read(version: str) -> Facts:
-    """Read the jars of a release; they are fetched once."""
+    """Return the facts of a release, from its jars. The first call fetches the jars."""
     facts = Facts()
     command = ["java", "-cp", classpath(version), str(_PROGRAM)]
     for line in subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines():
@@ -86,7 +86,7 @@ def _rights(version: str) -> dict[str, list[str]]:
 
 
 def _texts_beside_metrics(jars: Path) -> Iterator[str]:
-    """Yield what looks like the name of a metric, in classes that have to do with metrics."""
+    """Yield the texts that look like the name of a metric, from classes that use metrics."""
     for jar in sorted(jars.glob("kafka*.jar")):
         if not _WITH_METRICS.match(jar.name):
             continue
@@ -116,11 +116,11 @@ _OF_SIZE: Final = {
     19: 2,
     20: 2,
 }
-"""Bytes of the entries of a class file's constant pool, by their tag."""
+"""The size in bytes of the entries in a class file's constant pool, by tag."""
 
 
 def constants(data: bytes) -> Iterator[str]:
-    """Yield the strings of a class that stand in its code, not its names of methods and classes."""
+    """Return the strings and the names of classes in a class file's constant pool, without names of methods."""
     texts: dict[int, str] = {}
     wanted: list[int] = []
     position, index, count = 10, 1, int.from_bytes(data[8:10], "big")
