@@ -1,9 +1,9 @@
-"""A build hook of hatchling: writes the messages that git does not keep, and compiles if that is wanted.
+"""A build hook of hatchling: writes the messages that git does not keep, and compiles modules if `KLAMM_COMPILE` is 1.
 
-`KLAMM_COMPILE=1 pip install .` compiles what runs for each Produce and each record: mypyc makes modules of C of typed
-modules of Python, unchanged. Without the variable nothing is compiled: klamm is Python alone, and behaves the same. An
-editable installation gets each compiled module beside its source, before which it goes until it is deleted. The plugin
-`hatch-mypyc` takes one folder of sources; klamm has one for each kind of plugin.
+`KLAMM_COMPILE=1 pip install .` compiles the code that runs for each Produce and each record: mypyc turns typed modules
+of Python, unchanged, into modules of C. Without the variable, klamm is Python alone, and behaves the same. An editable
+installation gets each compiled module beside its source. Python imports the compiled module until it is deleted. The
+plugin `hatch-mypyc` is not used, because it takes one folder of sources, and klamm has many.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ MODULES: Final = (
     "plugins/apis/klamm_broker/log/segment.py",
     "plugins/apis/klamm_broker/log/segmented_log.py",
 )
-"""Nothing that a plugin subclasses: compiled classes have no subclasses in Python."""
+"""The compiled modules. A module with a class that plugins subclass must not be here: this needs a Python class."""
 GROUP: Final = "klamm.compiled"
-"""The modules are in one library, `klamm/compiled__mypyc`: so they call each other without an interpreter."""
+"""The name of the library `klamm/compiled__mypyc`. All modules are in it, so their calls skip the interpreter."""
 
-# In a process of its own, as mypyc ends the process where it finds an error.
+# This runs in a process of its own, because mypyc ends the process if it finds an error.
 _PROGRAM: Final = """
 import sys
 from mypyc.build import mypycify
@@ -71,18 +71,18 @@ command.run()
 
 
 class BuildHook(BuildHookInterface[Any]):
-    """Adds to the sources what a wheel needs beside them; compiled modules too if `KLAMM_COMPILE` is 1."""
+    """Adds generated modules to a wheel, and compiled modules if `KLAMM_COMPILE` is 1. hatchling calls it."""
 
     PLUGIN_NAME = "custom"
 
     def dependencies(self) -> list[str]:
-        """Return the packages that a build needs beside hatchling."""
+        """Return the packages that a build needs in addition to hatchling."""
         return ["mypy[mypyc]>=2.4"] if _is_wanted() else []
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Write and compile, before the files of the wheel are collected.
+        """Write and compile modules, before the files of the wheel are collected.
 
-        Raises RuntimeError with what mypyc reports.
+        Raises RuntimeError with the output of mypyc.
         """
         sys.path.insert(0, self.root)
         try:
@@ -104,15 +104,15 @@ class BuildHook(BuildHookInterface[Any]):
                 build_data["force_include"][str(compiled)] = str(place)
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
-        """Called once the wheel is written."""
+        """Remove the temporary folder after the wheel is written."""
         if _is_wanted():
             self._folder.cleanup()
 
 
 def compile_modules(root: Path, folder: Path) -> list[Path]:
-    """The compiled modules and their library, below `folder` as they are below the folders of the packages.
+    """Compile the modules into `folder`, and return their paths and that of their library.
 
-    Raises RuntimeError with what mypyc or the C compiler reports.
+    Raises RuntimeError with the output of mypyc or the C compiler.
     """
     command = [sys.executable, "-c", _PROGRAM, str(folder), GROUP, *MODULES]
     done = subprocess.run(command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
@@ -123,7 +123,7 @@ def compile_modules(root: Path, folder: Path) -> list[Path]:
 
 
 def _source_folder(root: Path, place: Path) -> Path:
-    """The folder of the sources that what is at `place` in a wheel was made of."""
+    """Return the folder of the source for the compiled module at `place` in a wheel."""
     (folder,) = {root / source for source in _PACKAGE_FOLDERS if (root / source / place.parent).is_dir()}
     return folder / place.parent
 
