@@ -1,7 +1,7 @@
 """The check of the log in `klamm audit verify`: is it the same log as before, and does the lake have its entries?
 
 A checkpoint that was kept elsewhere proves all entries before it, even if the keys of the server and of the lake are
-stolen. An entry names a segment, its seal and its lines. So `verify` can name what the lake lacks or has changed.
+stolen. An entry names a segment, its seal and its lines. So `verify` can name missing and changed segments of the lake.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class LakeRows:
     `segments` has the rows by file, `ranges` the numbers of each boot, and `doubled` the numbers that occur more than
     once. `gaps` are `audit_gap` events, `interrupted` state changes without an outcome, and `problems` faults of files.
     `ship` may run meanwhile. So two things are read before the files: `sealed`, the segments in the ledger, and
-    `appended`, those of the last append.
+    `appended`, the segments of the last append.
     """
 
     lake: Lake

@@ -1,4 +1,4 @@
-"""The task over one file of the lake's table: it reads the rows once, and returns what they prove, or some of them.
+"""The task over one file of the lake's table: it reads the rows once, and returns facts about all rows, or some rows.
 
 `Tasks` runs it on threads. It needs no Spark.
 """
@@ -79,8 +79,8 @@ class SegmentRows(NamedTuple):
 class Scanned(NamedTuple):
     """The content of a file.
 
-    `problems` say that it cannot be read, or that readers may read it differently, or that its statistics are wrong.
-    `seqs` are the numbers of each node and boot, and `doubled` those that occur more than once. `gaps` are `audit_gap`
+    `problems` are sentences about faults: the file is unreadable or ambiguous, or its statistics are wrong. `seqs` has
+    the numbers of each node and boot, and `doubled` has the numbers that occur more than once. `gaps` are `audit_gap`
     events, and `interrupted` state changes without an outcome.
     """
 
@@ -151,7 +151,7 @@ def _check_kept(size_bytes: int) -> None:
 
 
 def _check_texts(batch: pa.RecordBatch) -> None:
-    """Raise ValueError for a text that is longer than those of a server, because each row would repeat it."""
+    """Raise ValueError for a text that is longer than a server's texts, because each row would repeat it."""
     for name, most in _MOST_BYTES.items():
         column = batch.column(name)
         values = column.dictionary if pa.types.is_dictionary(column.type) else column

@@ -1,7 +1,7 @@
 """The log of a lake. `ship` adds the seals of the ledger, signs a checkpoint, and asks witnesses to cosign it.
 
-A new `ship` continues the log from its files, and may have been killed at any point before. It writes again the entries
-that no checkpoint covers, and adds those that the ledger has and the log lacks. A checkpoint is on the disk before a
+A new `ship` continues the log from its files, and may have been killed at any point before. It writes entries again if
+no checkpoint covers them, and adds entries that the ledger has and the log lacks. A checkpoint is on the disk before a
 witness sees it.
 """
 
@@ -69,7 +69,7 @@ def open_log(
 
 
 class _Known(NamedTuple):
-    """A segment in the log: the root of its lines' tree, and the SHA-256 of its seals, of which it may have two."""
+    """A segment in the log: the root of its lines' tree, and the SHA-256 of its seal, or of both if it has two."""
 
     lines_root: str
     seals: set[str]

@@ -46,8 +46,8 @@ class SealRow(NamedTuple):
 
 
 class SealFile(NamedTuple):
-    """The content of a file of the table. `problem` says why the file cannot be read, or that it was changed; or is
-    empty.
+    """The content of a file of the table. If the file cannot be read or was changed, `problem` is a sentence about
+    that.
     """
 
     path: AnyPath
@@ -99,7 +99,7 @@ class Ledger:
         self._keys = {"", *(seal.key_id for seal in seals.values())}
         """The ids of the keys that `remember_keys` has handled."""
         self._streams: dict[tuple[str, str], dict[int, Seal]] = defaultdict(dict)
-        """The seals of each stream by their index: those of the lake, and those of admitted segments."""
+        """The seals of each stream by their index: the lake's seals, and the seals of admitted segments."""
         for stem in sorted(seals):
             self._follow(None, seals[stem])
             self._streams[_stream(seals[stem])][seals[stem].index] = seals[stem]

@@ -1,4 +1,4 @@
-"""`only_writer`: lets one driver at a time write to a lake, by a lock on a file, which ends with the process."""
+"""`only_writer`: lets only one `ship` at a time write to a lake. The lock is on a file and ends with the process."""
 
 from __future__ import annotations
 

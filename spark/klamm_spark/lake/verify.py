@@ -1,9 +1,9 @@
 """`klamm audit verify`: checks a spool with a lake, or a lake alone, and names every event that is missing or changed.
 
-Node, boot and sequence number identify an event. The numbers of a boot begin with 0. They have no gaps except those
-that `audit_gap` events report. So the sets of numbers, which are kept as ranges, show what was lost. The end of a boot
-is in its last seal, or in an `audit_gap` event of the next boot. The hash chain of the spool shows what was changed,
-removed or inserted there. `klamm_spark.lake.proof` has what the lake proves without the spool.
+Node, boot and sequence number identify an event. The numbers of a boot begin with 0. They have no gaps, except gaps
+that `audit_gap` events report. So the sets of numbers show the lost events. The sets are kept as ranges. The end of a
+boot is in its last seal, or in an `audit_gap` event of the next boot. The hash chain of the spool shows changes there.
+`klamm_spark.lake.proof` checks the lake alone. The command line calls `run`, while a server may write the spool.
 """
 
 from __future__ import annotations
@@ -56,12 +56,16 @@ _LINES: Final = 20
 class Finding:
     """The result for one boot.
 
-    `not_shipped` are in sealed segments, but not in the lake. All of the next four are in neither. `lost`: no
-    `audit_gap` reports them, although they are below the last known number. `reported`: an `audit_gap` reports them.
-    `unsealed`: an `audit_gap` reports them that is not sealed yet. `dropped`: the spool deleted them after they were
-    shipped. `only_in_lake`: not in the spool. `duplicates`: in the lake more than once. `crashed_from`: an `audit_gap`
-    reports that a crash took all events from this number on, if there were any. `unended_from`: it is unknown how the
-    boot ended after this number.
+    - `not_shipped`: in sealed segments, but not in the lake.
+    - `lost`: neither in the spool nor in the lake, and no `audit_gap` reports them, although later numbers are known.
+    - `reported`: neither in the spool nor in the lake, and an `audit_gap` reports them.
+    - `unsealed`: like `reported`, but the `audit_gap` is not sealed yet.
+    - `dropped`: neither in the spool nor in the lake, but an `audit_gap` says that they were shipped before the
+      deletion.
+    - `only_in_lake`: not in the spool.
+    - `duplicates`: in the lake more than once.
+    - `crashed_from`: an `audit_gap` reports that a crash took all events from this number on, if there were any.
+    - `unended_from`: it is unknown how the boot ended after this number.
     """
 
     not_shipped: Ranges = field(default_factory=Ranges)
@@ -86,10 +90,10 @@ class Finding:
 class ReportedGaps:
     """The content of `audit_gap` events.
 
-    `ranges` are missing numbers, and `crashed` is the first number that a crash took. `deleting` are the streams (node
-    and `stream_mark`) whose retention deleted segments that were not shipped. `shipped` are the numbers that retention
-    deleted after they were shipped. `unsealed` are those in an `audit_gap` that is not sealed yet. `wrong` has a
-    sentence for each event without a valid range.
+    `ranges` has the missing numbers, and `crashed` the first number that a crash took. `deleting` has the streams (node
+    and `stream_mark`) whose retention deleted segments before they were shipped. `shipped` has the numbers that
+    retention deleted after they were shipped. `unsealed` has the numbers from an `audit_gap` that is not sealed yet.
+    `wrong` has a sentence for each event without a valid range.
     """
 
     ranges: dict[NodeBoot, Ranges] = field(default_factory=dict)
@@ -143,7 +147,7 @@ def run(
 
 
 def _with_forgotten(in_lake: dict[NodeBoot, Ranges], proof: LakeProof) -> dict[NodeBoot, Ranges]:
-    """Return the numbers of each boot in the lake, and add those of its forgotten events."""
+    """Return the numbers of each boot in the lake, with the numbers of its forgotten events."""
     known = defaultdict[NodeBoot, list[tuple[int, int]]](list)
     for segment, rest in proof.forgotten.segments.items():
         seal = proof.seals.get(segment)
