@@ -1,4 +1,4 @@
-"""`LakeError`, with which a command of the audit ends."""
+"""`LakeError`: ends a command of the audit. `cli` catches it, and prints its message."""
 
 
 class LakeError(Exception):

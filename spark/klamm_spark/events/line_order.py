@@ -29,9 +29,9 @@ FIRST: Final = (
         "intent_id",
     ),
 )
-"""The fields that every line begins with, if it has them; then come those of `REST`."""
+"""The first fields of a line, in this order. The fields of `REST` follow."""
 CLOSED_AFTER: Final = "duration_ms"
-"""This field comes before the bytes in the line of a connection, and after `repeat_count` in that of a request."""
+"""In the line of a connection, this field comes before the bytes; in the line of a request, after `repeat_count`."""
 REST: Final = (
     *("request_bytes", "response_bytes", "request_queue_time_ms", "local_time_ms", "remote_time_ms"),
     *("throttle_time_ms", "response_queue_time_ms", "send_time_ms", "total_time_ms", "total_time_max_ms"),

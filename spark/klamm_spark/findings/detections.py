@@ -1,7 +1,7 @@
 """Detections. Each is one SQL file, a query over the views of `klamm_spark.queries.event_views`.
 
-The folder `compiled` has those that are compiled from the Sigma rules in `rules`, `detections` those that Sigma cannot
-express.
+The folder `compiled` has the detections that are compiled from the Sigma rules in `rules`. The folder `detections` has
+the detections that Sigma cannot express.
 
 The head of a file has the title, the severity and the meaning of a finding. It may have three more entries. `key` names
 the columns that decide if two findings are the same one; by default these are principal, address and object. `sentence`

@@ -46,7 +46,7 @@ class FindingLog:
         self._delivered: dict[str, int] = {}
         self._size = 0
         self.seen_us = 0
-        """Wall-clock time of the last `record`, which may be that of an earlier process; 0 if there is none."""
+        """Wall-clock time of the last record, perhaps by an earlier process; 0 without a record."""
         try:
             self._descriptor = self._files.open_append(path)
         except BaseException:

@@ -1,7 +1,7 @@
-"""Detections from Sigma rules: klamm's own in the folder `rules`, and those of a user's folder.
+"""Detections from Sigma rules: klamm's own rules in the folder `rules`, and the rules of a user's folder.
 
-tools/generate_detections.py compiles klamm's own into the folder `compiled`. So only a user's folder needs pySigma. A
-rule's section `klamm` has what Sigma cannot express; docs/audit/sigma.md lists its keys.
+tools/generate_detections.py compiles klamm's own rules into the folder `compiled`. So only a user's folder needs
+pySigma. A rule's section `klamm` has the facts that Sigma cannot express; docs/audit/sigma.md lists its keys.
 """
 
 from __future__ import annotations

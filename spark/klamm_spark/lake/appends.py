@@ -53,8 +53,9 @@ _ADD_BYTES: Final = 512
 class Named(NamedTuple):
     """The content of an append's commit.
 
-    `segments` are those that the table has and the ledger may lack, with their seals. `newest` is the newest segment of
-    each stream that the ledger had. In a commit of an earlier klamm, seals are empty, or `newest` is None.
+    `segments` maps segments to their seals. The table has these segments, but the ledger may lack them. `newest` is the
+    newest segment of each stream that the ledger had. In a commit of an earlier klamm, seals are empty, or `newest` is
+    None.
     """
 
     segments: Mapping[str, str]

@@ -42,7 +42,7 @@ def run(pipeline: Pipeline, *, keep_hours: float, say: Callable[[str], None]) ->
         table.optimize.compact(
             target_size=_TARGET_BYTES, writer_properties=properties, min_commit_interval=_COMMIT_INTERVAL_S
         )
-        # This also deletes files that no commit names: those of killed drivers.
+        # This also deletes files that no commit names, because their driver was killed.
         table.vacuum(math.ceil(keep_hours), dry_run=False, full=True)
     except (DeltaError, OSError, ValueError) as error:
         raise LakeError(f"{lake.events} cannot be compacted: {error}") from error

@@ -1,4 +1,4 @@
-"""The files of the lake's table, with the statistics and the faults of their commits."""
+"""The files of the lake's table, with the statistics and the faults of their commits, for commands that read a lake."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def files_of(lake: Lake, *, before_us: int | None = None, table: DeltaTable | No
 
 
 def _actions(lake: Lake, table: DeltaTable) -> Iterator[dict[str, Any]]:
-    """Yield what the commits have about each file. Dates are days since 1970, because Python has none after the year
+    """Yield the commits' facts about each file. Dates are days since 1970, because Python's dates end with the year
     9999.
     """
     import pyarrow as pa

@@ -86,7 +86,7 @@ def footer_bytes(end: bytes) -> int:
 def check_footer(data: bytes) -> None:
     """Raise ValueError for a footer with which PyArrow would crash.
 
-    Such a footer has other columns in its groups of rows than in its schema, or too many.
+    In such a footer the groups of rows have other columns than the schema, or there are too many columns.
     """
     footer = Thrift(data, _FIELDS, _ITEMS)
     try:

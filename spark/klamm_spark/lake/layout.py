@@ -3,12 +3,12 @@
 ```
 LAKE/
     events/                      a Delta table: every event once; partitioned by date=…/hour=…
-        _delta_log/              the commits. A file that none of them names does not belong to the table
+        _delta_log/              the commits. A file that no commit names does not belong to the table
         date=2026-01-01/hour=7/part-….parquet
         date=__HIVE_DEFAULT_PARTITION__/…    the quarantine: lines that are not events, in `bad_line`
     seals/….parquet              the ledger: the seals of all shipped segments, see `klamm_spark.lake.seals`
     keys/FOLDER/KEY_ID.pub       public keys of the servers, see `klamm_spark.lake.keys`
-    forgotten/….parquet          what `klamm audit forget` has deleted, see `klamm_spark.lake.forgotten`
+    forgotten/….parquet          records of deletions by `klamm audit forget`, see `klamm_spark.lake.forgotten`
     .ship.lock                   locked by the driver that ships
 ```
 """

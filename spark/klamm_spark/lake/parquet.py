@@ -196,7 +196,7 @@ def whole_batches_of(parquet: pq.ParquetFile, **which: Any) -> Iterator[pa.Recor
 def check_rows(parquet: pq.ParquetFile, *, are_kept: bool) -> None:
     """Raise ValueError if the rows would fill the memory of a reader without limits.
 
-    If the rows `are_kept`, this counts all of them, and otherwise those of one batch.
+    If the rows `are_kept`, this counts all rows, and otherwise the rows of one batch.
     """
     size_bytes = 0
     for batch in _packed_batches(parquet):

@@ -1,4 +1,4 @@
-"""The proof of the lake by itself: the seals of each stream are an unbroken, signed chain, and match the rows.
+"""The proof of the lake alone: the seals of each stream are an unbroken, signed chain, and match the rows.
 
 It never reads the spool. If events were cut off at the end of a chain, only an anchor or a kept checkpoint shows it.
 """

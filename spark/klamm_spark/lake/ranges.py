@@ -1,4 +1,4 @@
-"""`Ranges`: sets of whole numbers with few gaps, e.g. the numbers of events."""
+"""`Ranges`: sets of whole numbers with few gaps, e.g. the numbers of events, for `verify` and `forget`."""
 
 from __future__ import annotations
 

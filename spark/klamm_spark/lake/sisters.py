@@ -1,5 +1,5 @@
-"""`check_sisters`: compares the seals of a node's streams, which name each other, to see if a stream was cut off or
-removed.
+"""`check_sisters`: compares the seals of a node's streams, for `verify`. They name each other, so a cut stream is
+found.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def check_sisters(
 ) -> Sisters:
     """Compare the seals of a lake with what they say about each other.
 
-    A stream is a node with a `stream_mark`. `in_spool` are the streams with segments in the spool, and `deleting` those
-    whose retention deletes segments that were not shipped.
+    A stream is a node with a `stream_mark`. `in_spool` has the streams with segments in the spool. `deleting` has the
+    streams whose retention deletes segments before they are shipped.
     """
     known: dict[tuple[str, str], dict[int, Seal]] = defaultdict(dict)
     newest: dict[tuple[str, str], tuple[Sister, Seal]] = {}

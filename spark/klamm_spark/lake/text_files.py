@@ -25,7 +25,7 @@ _ROW_BYTES: Final = 512
 
 
 class TextFile(NamedTuple):
-    """The content of a file. `problem` says why it cannot be read, or that it was changed; or is empty."""
+    """The content of a file. If the file cannot be read or was changed, `problem` is a sentence about that."""
 
     path: AnyPath
     rows: Sequence[tuple[str, ...]] = ()

@@ -51,8 +51,8 @@ class Thrift:
     """
 
     def __init__(self, data: bytes, fields: Mapping[Fields, Sequence[int]], items: Mapping[Fields, int]) -> None:
-        """Create a reader. `fields` are the kinds that the fields of structures must have, from field 1 on, and `items`
-        those of lists.
+        """Create a reader. `fields` has the kinds of structures' fields, from field 1 on. `items` has the kinds of
+        lists' items.
 
         Readers parse a field by its number, and skip numbers that they do not know.
         """

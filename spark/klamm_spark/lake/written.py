@@ -28,7 +28,7 @@ FILE: Final = pa.schema(
 )
 """The columns of a file. `time` is `time_us` as a timestamp."""
 TABLE: Final = pa.schema([*FILE, pa.field("date", pa.date32()), pa.field("hour", pa.int32())])
-"""The columns of the table. Those that `FILE` lacks are in the names of folders."""
+"""The columns of the table. `date` and `hour` are not in the files, but in the names of folders."""
 NO_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
 ENCODINGS: Final = {
     **dict.fromkeys(

@@ -270,7 +270,7 @@ class Client:
             add_produced_and_fetched(event, window.topics, self.listener.topics)
 
     def _key_of_other(self, context: RequestContext) -> Any:
-        """Return the key of a request whose client id differs from that of the connection's first request."""
+        """Return the key of a request if its client id differs from the client id of the connection's first request."""
         if self.client_id is _NO_CLIENT_ID_YET:
             self.client_id = context.client_id
             return context.api_key

@@ -161,7 +161,7 @@ def _attribute(attribute: tuple[str, str | None, str | None], changed: tuple[str
 
 @lru_cache(maxsize=4096)
 def _authority(verdict: Verdict) -> str:
-    """Return the fields about a decision: what made it, and by which rule."""
+    """Return the fields about a decision: its maker, and the rule."""
     if verdict.acl is None:
         return f',"decided_by":{_text(verdict.decided_by)}' if verdict.decided_by else ""
     acl = verdict.acl

@@ -125,7 +125,7 @@ class IntentJournal:
         try:
             self._files.fsync(descriptor)
         except OSError:
-            # The system may have dropped these bytes, and also those of intents that wait for the next sync.
+            # The system may have dropped these bytes, and also the bytes of intents that wait for the next sync.
             self._in_doubt = True
             raise
         finally:

@@ -1,4 +1,4 @@
-"""`Policy`: decides which requests are recorded, and in which detail."""
+"""`Policy`: decides which requests are recorded, and in which detail. The observer `audit` calls it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EVERYTHING: Final = 2
 _LEVELS: Final = {OFF: NOTHING, METADATA: WITHOUT_RESOURCES, DETAIL: EVERYTHING}
 
 SUMMED_BY_TOPIC: Final = frozenset({ApiKey.PRODUCE, ApiKey.FETCH})
-"""The APIs whose aggregated events have the bytes of all requests by topic. Others have the first one's resources."""
+"""Aggregated events of these APIs have all requests' bytes by topic. Others have the first request's resources."""
 
 
 class Policy:

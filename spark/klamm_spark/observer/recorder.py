@@ -37,7 +37,7 @@ from klamm_spark.requests.state_changes import summarize_change
 _SASL_AUTHENTICATION_FAILED: Final = 58
 _NO_FURTHER_REQUEST: Final = '"repeat_count":0'
 _NODE_KNOWS: Final = frozenset({RequestOutcome.FAILED, RequestOutcome.LOST_DURING})
-"""Outcomes of a request that was sent to a node of a cluster, after which it is unknown if the node has executed it."""
+"""Outcomes after which it is unknown if a node of a cluster has executed the request."""
 _REASONS: Final = frozenset(
     {RequestOutcome.FAILED, RequestOutcome.LOST_BEFORE, RequestOutcome.LOST_DURING, RequestOutcome.LOST_AFTER}
 )

@@ -42,8 +42,8 @@ _STREAM_COUNTERS: Final = (
         "Files of the spool that could not be read at the start and were renamed.",
     ),
 )
-"""For each metric: its name, the attribute of an `AuditStream` with its value, and its documentation. The others are
-alike.
+"""For each metric: its name, the attribute of an `AuditStream` with its value, and its documentation. The tables below
+have the same form.
 """
 _STREAM_GAUGES: Final = (
     ("QueueSize", "queue.size", "Audit events that wait to be written."),

@@ -167,7 +167,7 @@ class DuckDbViews:
     def _add_lake(self, lake: Lake, period: Period) -> None:
         from klamm_spark.lake.files import files_of, read_columns
 
-        # Read each wanted file whole. Its statistics and those of its commit are not proved, so do not skip rows by
+        # Read each wanted file whole. Statistics in the file and in its commit may be forged, so do not skip rows by
         # them.
         files = files_of(lake)
         wanted = [file for file in files if file.hour_us is not None and period.touches(file.hour_us)]

@@ -1,4 +1,4 @@
-"""`Card`: a finding as a reader needs it, with one sentence about it and the events around it."""
+"""`Card`: a finding for a reader of the report, with one sentence about it and the events around it."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def _give_out(report: Report, html: Path | None, print_line: Callable[[str], Non
     if html is not None:
         from klamm_spark.report import html as report_html
 
-        # Write the file first: a reader such as `| head` may close the pipe, which ends the process.
+        # Write the file first. A reader such as `| head` may close the pipe, and this ends the process.
         html.write_text(report_html.render(report), encoding="utf-8")
     show(report)
     if html is not None:

@@ -1,4 +1,4 @@
-"""`render`: a report as one HTML file. It has its styles, pictures and search, and loads nothing else."""
+"""`render`: makes one HTML file of a report. The file has its styles, pictures and search, and loads nothing else."""
 
 from __future__ import annotations
 

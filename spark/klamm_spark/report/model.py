@@ -1,4 +1,4 @@
-"""`Report`: a report as tables and series, from which `text` and `html` make the output."""
+"""`Report`: a report as tables and series. `command` fills it, and `text` and `html` make the output."""
 
 from __future__ import annotations
 

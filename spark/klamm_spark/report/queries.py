@@ -47,7 +47,7 @@ _KINDS: Final = ("count", "bytes", "ms")
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question, whose answer is one table of a report."""
+    """A question to the events. Its answer is one table of a report."""
 
     key: str
     title: str

@@ -1,4 +1,4 @@
-"""`show`: prints a report in the terminal."""
+"""`show`: prints a report in the terminal, for `klamm audit report`."""
 
 from __future__ import annotations
 

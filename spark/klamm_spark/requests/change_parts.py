@@ -78,7 +78,7 @@ def name_of(kind: type[Any], code: int) -> str:
 
 
 def config_value(name: str, value: str | None) -> str | None:
-    """Return the recorded value of a configuration. If its name looks like that of a secret, the value is replaced."""
+    """Return the recorded value of a configuration. The value of a secret, judged by its name, is replaced."""
     return SENSITIVE_VALUE if value is not None and _SENSITIVE.search(name) else value
 
 

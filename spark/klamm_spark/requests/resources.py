@@ -87,7 +87,7 @@ class Summary:
     count: int
 
     def add_topics(self, totals: dict[str, list[int]], most: int) -> None:
-        """Replace the counts of the first request by those of all requests, see `add_produced_and_fetched`."""
+        """Replace the counts of the first request by the counts of all requests, see `add_produced_and_fetched`."""
         known = {resource.name: resource for resource in self.resources if resource.type == "TOPIC"}
         for name, (partitions, records, size_bytes) in totals.items():
             resource = known.get(name)
@@ -386,7 +386,7 @@ def _count_records(data: Any) -> int:
 
 
 def add_produced_and_fetched(event: RequestEvent, totals: dict[str, list[int]], topics: TopicNames) -> None:
-    """Add a request's numbers to those of each topic: partitions (the maximum), records and bytes. -1 records: not
+    """Add a request's numbers to the topics' numbers: partitions (the maximum), records and bytes. -1 records: not
     counted.
     """
     if type(event.request) is Summary:

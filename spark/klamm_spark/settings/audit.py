@@ -218,9 +218,7 @@ class AuditSettings:
     )
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield the problems of `pseudonyms`, and those of the tables below, which otherwise only the commands would
-        find.
-        """
+        """Yield the problems of `pseudonyms` and of the tables below, so that not only the commands find them."""
         if self.pseudonyms and self.pseudonym_key is None:
             yield "pseudonyms", "needs pseudonym_key, a file of klamm audit key"
         if self.detect:

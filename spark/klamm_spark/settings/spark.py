@@ -151,7 +151,7 @@ class Pipeline:
 def read_pipeline(file: Path | None, given: Mapping[str, Any]) -> Pipeline:
     """Return the settings `[audit.spark]`, and the spool of `[audit]` or of the first listener that has its own.
 
-    `given` are arguments of the command. Those that are not None take precedence. Raises `klamm.ConfigError`.
+    `given` are arguments of the command. Values that are not None take precedence. Raises `klamm.ConfigError`.
     """
     spool: str | Path | None = given.get("spool")
     settings = SparkSettings()

@@ -1,4 +1,4 @@
-"""`read_folder`: checks the hash chain of a spool, without Spark. It finds what was changed, removed or inserted.
+"""`read_folder`: checks the hash chain of a spool, without Spark. It finds changed, removed and inserted segments.
 
 A server may write and retention may delete during the check. Retention deletes the oldest segments first, so missing
 segments before the first one do not break the chain. The chain cannot show if events after the newest seal were cut

@@ -1,4 +1,4 @@
-"""Compression and decompression of sealed segments, by the library cramjam."""
+"""Compression and decompression of sealed segments, by the library cramjam. The writer and all readers use it."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class LineReader:
     def pieces(self, data: bytes, suffix: str, size_bytes: int = MOST_BYTES) -> Iterator[bytes]:
         """Yield pieces of complete lines; the last one may end within a line. Read all of them before the next call.
 
-        The arguments are those of `decompress`. It raises the same ValueError, before the first piece.
+        The arguments are as for `decompress`. It raises the same ValueError, before the first piece.
         """
         return _pieces(self.content(data, suffix, size_bytes))
 

@@ -60,7 +60,7 @@ def _arrow_fields(fields: Sequence[Field]) -> list[pa.Field]:
 EVENT: Final = pa.schema(_arrow_fields(FIELDS))
 WHOLE_LINES: Final = ("bad_line", "newer_line", "kept_line")
 ROW: Final = pa.schema([*EVENT, *(pa.field(name, pa.string()) for name in WHOLE_LINES)])
-"""The columns of a row without those that only the lake has: the segment, and times as timestamps."""
+"""The columns of a row. The lake has more columns: the segment, and times as timestamps."""
 
 
 # ---- by DuckDB

@@ -273,7 +273,7 @@ def day_of(time_us: int) -> str:
 
 
 def folders_of(node_folder: P) -> list[P]:
-    """Return a node's folder and those of its days, oldest first."""
+    """Return a stream's folder and the folders of its days, oldest first."""
     days: list[Any] = [path for path in node_folder.iterdir() if _DAY.fullmatch(path.name) and path.is_dir()]
     return [node_folder, *sorted(days)]
 

@@ -1,4 +1,6 @@
-"""Events that a spool has lost, or may have lost. The writer records each loss as an `audit_gap` event."""
+"""Events that a spool has lost, or may have lost. `Spool` collects them, and `Stream` records each as an `audit_gap`
+event.
+"""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ class Recovery:
     ) -> list[Recovered]:
         """Return the boots with unreadable files whose loss no event reports yet.
 
-        These are the files that this start has renamed, and those of an earlier start that wrote no event afterwards.
+        These are the files that this start has renamed, and files of an earlier start that wrote no event afterwards.
         If a boot is reported as crashed anyway, its unreadable seal means no further loss.
         """
         recovered: dict[str, Recovered] = {}

@@ -114,7 +114,8 @@ class OpenSegment:
         try:
             self._files.fsync(self._descriptor)
         except OSError:
-            # The system may have dropped what it could not write: a second fsync would succeed and prove nothing.
+            # The system may have dropped the bytes that it could not write. A second fsync would then succeed and prove
+            # nothing.
             self.failed = True
             self._torn = False
             self.close()

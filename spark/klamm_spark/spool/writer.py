@@ -189,7 +189,7 @@ class Spool:
         self._segment = OpenSegment(name, path, self._files, self._clock.monotonic_ns(), self._settings.compression)
         return self._segment
 
-    # ---- what is due
+    # ---- periodic work
 
     def tick(self) -> None:
         """Sync, seal and delete if these are due, each even if another fails. Raises the first SpoolError."""
