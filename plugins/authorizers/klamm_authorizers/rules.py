@@ -1,4 +1,4 @@
-"""Parsing and checks of rules in text form, for the settings of `static` and the ACL APIs."""
+"""Parses and checks rules in text form, for the settings of `static` and for the ACL APIs of both authorizers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The authorizer `static`: rules from the configuration."""
+"""The authorizer `static`: rules from the configuration. Processors' and handlers' threads call it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Refusals`: counts and logs the requests that a filter refuses.
+"""`Refusals`: counts and logs the requests that a filter refuses. All filters here use it, on any thread.
 
 It writes at most five lines a minute for each client and API.
 """

@@ -1,4 +1,4 @@
-"""`NetworkMap`: maps networks to values, for settings of gates that depend on a client's address."""
+"""`NetworkMap`: maps networks to values, for the settings of `creation_rate` and `connection_quota` by address."""
 
 from __future__ import annotations
 

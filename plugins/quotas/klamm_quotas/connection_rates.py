@@ -1,6 +1,6 @@
 """`ConnectionRates`: the rates of a server's new connections, in total and for each source (KIP-612).
 
-The gates `creation_rate` of all listeners share it.
+The gates `creation_rate` of all listeners share it, on any thread.
 """
 
 from __future__ import annotations

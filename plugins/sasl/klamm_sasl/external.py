@@ -1,4 +1,7 @@
-"""The mechanism EXTERNAL: RFC 4422, appendix A. The transport provides the principal, e.g. from a certificate."""
+"""The mechanism EXTERNAL: RFC 4422, appendix A. The transport provides the principal, e.g. from a certificate.
+
+The authenticator `sasl` calls it on the processor's thread.
+"""
 
 from __future__ import annotations
 

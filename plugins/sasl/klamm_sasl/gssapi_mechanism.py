@@ -1,4 +1,7 @@
-"""The mechanism GSSAPI: Kerberos 5 (RFC 4752), with the system's Kerberos library. Needs `klamm[gssapi]`."""
+"""The mechanism GSSAPI: Kerberos 5 (RFC 4752), with the system's Kerberos library. It needs `klamm[gssapi]`.
+
+The authenticator `sasl` calls its exchanges on the threads for checks.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`parse_jwks`: selects the keys of a JWK set that can check signatures of tokens."""
+"""`parse_jwks`: selects the keys of a JWK set that can check signatures of tokens, for `JwksKeys`."""
 
 from __future__ import annotations
 

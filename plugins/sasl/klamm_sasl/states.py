@@ -1,4 +1,4 @@
-"""`SaslState`: the states of one client's authentication, and the transitions between them."""
+"""`SaslState`: the states of one client's authentication, and the transitions between them, for `authenticator`."""
 
 from __future__ import annotations
 

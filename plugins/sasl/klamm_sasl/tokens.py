@@ -1,6 +1,6 @@
 """`TokenValidator`: checks bearer tokens, which are signed JWTs (RFC 7519), or unsigned ones for development.
 
-Follows Kafka's `BrokerJwtValidator`. The mechanism OAUTHBEARER calls it.
+It follows Kafka's `BrokerJwtValidator`. The mechanism OAUTHBEARER calls it on processors' threads.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""`ClientTrust`: checks if a client's certificate is still trusted, when files change while the client is connected."""
+"""`ClientTrust`: checks if a client's certificate is still trusted, when files change while the client is connected.
+
+The transport `ssl` uses it when a session starts and when files have changed, on any thread.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`SslPrincipalMapper`: maps subjects of client certificates to names of principals, like Kafka's class (KIP-371)."""
+"""`SslPrincipalMapper`: maps subjects of client certificates to names of principals, like Kafka's class (KIP-371).
+
+The transport `ssl` calls it for each client with a certificate.
+"""
 
 from __future__ import annotations
 

@@ -181,7 +181,7 @@ class SslTransportLayer(TransportLayer):
                 if self._has_rest:
                     self._has_rest = False
                 elif more and filled < _TURN_BYTES:
-                    # Read at most what the buffer has room for, or else the rest of one TLS record.
+                    # Read at most as many bytes as the buffer has room for, or else the rest of one TLS record.
                     wanted = min(_RECEIVE_BYTES, max(size - filled, _RECORD_BYTES))
                     data = self._socket.recv(wanted)
                     if not data:

@@ -1,4 +1,8 @@
-"""`Controlled`: the server that the HTTP API controls, as its actions see it. `Actions`: the base of their classes."""
+"""`Controlled`: the server that the HTTP API controls. `Actions`: the base of the classes whose methods answer
+requests.
+
+The threads of `ControlServer` call both.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`ControlServer`: an HTTP/1.1 server that takes and returns JSON, for clients that send the token."""
+"""`ControlServer`: an HTTP/1.1 server that takes and returns JSON, for clients that send the token.
+
+It calls the actions, each on the thread of its connection.
+"""
 
 from __future__ import annotations
 

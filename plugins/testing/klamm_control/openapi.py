@@ -1,4 +1,7 @@
-"""`Description`: the HTTP API as an OpenAPI 3.1 document, generated from the methods that answer its requests."""
+"""`Description`: the HTTP API as an OpenAPI 3.1 document, generated from the methods that answer its requests.
+
+The extension `control` makes it for `GET /openapi.json`, and `tools.generate_control` for the documentation.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions that make JSON Schemas (2020-12, as in OpenAPI 3.1) of annotations, and check values against them."""
+"""Makes JSON Schemas (2020-12, as in OpenAPI 3.1) of annotations, and checks values against them, for `routes`."""
 
 from __future__ import annotations
 

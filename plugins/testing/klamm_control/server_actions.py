@@ -25,7 +25,7 @@ class ServerActions(Actions):
     def requests(
         self, api: str | None = None, count: Count = None, timeout_s: TimeoutS = 10.0
     ) -> list[RecordedRequest]:
-        """Return completed requests of clients, all or those of one API, oldest first."""
+        """Return completed requests of clients, of all APIs or of one, oldest first."""
         found = self._server.recording.requests(api, count=count, timeout_s=limited(timeout_s))
         return [one.to_json() for one in found]
 

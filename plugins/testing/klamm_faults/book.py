@@ -1,4 +1,4 @@
-"""`FaultBook`: the fault rules of one server. Its listeners share it, and tests change it while the server runs."""
+"""`FaultBook`: the fault rules of a server, for the filters of all its listeners. Tests change it at run time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`FaultKind`: the kinds of faults, and the keys that a rule of each kind needs."""
+"""`FaultKind`: the kinds of faults, and the keys that a rule of each kind needs. `filter` applies them."""
 
 from __future__ import annotations
 

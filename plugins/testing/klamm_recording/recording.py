@@ -228,7 +228,7 @@ class Recording:
     def requests(
         self, api: str | None = None, *, count: int | None = None, timeout_s: float = 10.0
     ) -> list[RecordedRequest]:
-        """Return all recorded requests, or those of one API, oldest first.
+        """Return the recorded requests of all APIs or of one, oldest first.
 
         They include each request whose answer a client has read. With a `count`, this method waits for this number of
         requests. Raises ValueError for an unknown API, TimeoutError. A processor's thread must not call it.

@@ -1,4 +1,7 @@
-"""`RegistryError` and the errors of the REST API, with the codes and messages of Confluent's registry."""
+"""`RegistryError` and the errors of the REST API, with the codes and messages of Confluent's registry.
+
+`Api` and `Registry` raise them; the HTTP server turns them into answers.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`QuotaLimits`: finds the quota that applies to a client, in Kafka's order of precedence."""
+"""`QuotaLimits`: finds the quota that applies to a client, in Kafka's order of precedence, for `manager`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Limit(NamedTuple):
 
 
 class QuotaLimits:
-    """All quotas: those of the table, and those of the settings that the table does not override. It never changes.
+    """All quotas: the table's quotas, and the settings' quotas that the table does not override. It never changes.
 
     If there are several workers, each of them gets an equal share of every quota.
     """

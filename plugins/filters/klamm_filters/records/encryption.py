@@ -27,9 +27,9 @@ class RecordEncryption(RequestFilter):
     """The filter `record_encryption`. In the configured topics, it encrypts produced values and decrypts fetched
     values.
 
-    Fetched values are those of Fetch and ShareFetch. A value is bound to the name of its topic. Producers may not send
-    the header of encryption to any topic. A value that cannot be encrypted is not written, and a value that cannot be
-    decrypted is not sent: the partition gets an error instead.
+    Fetched values are the values in Fetch and ShareFetch. A value is bound to the name of its topic. Producers may not
+    send the header of encryption to any topic. A value that cannot be encrypted is not written, and a value that cannot
+    be decrypted is not sent: the partition gets an error instead.
     """
 
     settings: RecordEncryptionSettings

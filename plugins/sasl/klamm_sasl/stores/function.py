@@ -1,4 +1,4 @@
-"""The store `callable`: functions of the operator that check passwords or return verifiers."""
+"""The store `callable`: functions of the operator that check passwords or return verifiers, on threads for checks."""
 
 from __future__ import annotations
 

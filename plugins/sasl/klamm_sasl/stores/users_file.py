@@ -1,4 +1,6 @@
-"""The format of a file of users: one user and one SCRAM verifier in each line."""
+"""The format of a file of users: one user and one SCRAM verifier in each line. The store `file` and `klamm users` use
+it.
+"""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ NO_DEFAULT: Final = object()
 
 @dataclass(slots=True, eq=False)
 class AvroField:
-    """A field of a record. `attributes` are those that the specification does not define."""
+    """A field of a record. `attributes` has the attributes that the specification does not define."""
 
     name: str
     type: AvroType

@@ -295,7 +295,7 @@ class _Comparison:
     # ---- patterns
 
     def _partial(self, node: Node, name: str) -> Node | None:
-        """Return the schema of a property that the object does not name: that of a pattern, or that of all others."""
+        """Return the schema of a property without a name in the object: of a pattern, or of all other properties."""
         for pattern, found in node.patterns.items():
             self._steps.take()
             self._steps.take_characters(len(name))
