@@ -113,7 +113,7 @@ def measure(folder: Path, options: argparse.Namespace) -> None:
 
 
 def row(name: str, events: int, run: Callable[[], Any], spark: SparkSession | None = None) -> None:
-    """Measure and print one step; its processor seconds are those of this process and of the JVM."""
+    """Measure and print one step; its processor seconds include this process and the JVM."""
     began, spent = time.monotonic(), processor_seconds(spark)
     run()
     seconds, spent = time.monotonic() - began, processor_seconds(spark) - spent
@@ -230,7 +230,7 @@ def report_on_spool(spool: Path) -> None:
 
 
 def run_plain(folder: Path, events: int) -> None:
-    """Measure plain PySpark in a process of its own: a JVM's options are those of the first session in a process."""
+    """Measure plain PySpark in a process of its own: a JVM keeps the options of the first session in a process."""
     process = multiprocessing.get_context("spawn").Process(target=measure_plain, args=(folder, events))
     process.start()
     process.join()

@@ -5,8 +5,8 @@ authorizer, quotas and the audit, which decode every request. The environment va
 script for another proxy: `SCRIPT start DIR PORT HOST:PORT` starts one on PORT before the Kafka at HOST:PORT and prints
 its process id, `SCRIPT stop DIR` stops it. All run the whole time, and each benchmark goes to them in turn
 (`bench.run`). The load generator has a core of its own. Prints a Markdown table of medians with the least and the
-largest value, and klamm's ratio to each of the others. Processor time and the memory at the end are those of the proxy;
-in the column `kafka` they are Kafka's.
+largest value, and klamm's ratio to each of the others. Processor time and the memory at the end are the proxy's; in the
+column `kafka` they are Kafka's.
 
 `bench.gateway_tls` measures the gateway with TLS and SASL, `bench.gateway_workers` with several workers. With `--rounds
 2 --seconds 1.5` each of the three takes less than five minutes.

@@ -62,7 +62,7 @@ class Bench:
         self.manager.checkpoint(now_ms + 1)
 
     def appends(self, name: str, size_bytes: int, **fields: str) -> Work:
-        """Append one batch after the other, from a buffer like those of the network layer."""
+        """Append one batch after the other, from a buffer like the network layer's."""
         log = self.log(name, max_message_bytes=str(2 * size_bytes + 1024), **fields)
         batch = bytearray(batch_of(size_bytes))
 

@@ -4,9 +4,9 @@ A client that has logged in sends Metadata every few milliseconds: first alone, 
 the storm, connections send wrong passwords (PLAIN, SCRAM), or end after the TLS handshake. The program prints the
 client's p99 in both cases, and their ratio.
 
-All processes share one machine, but the result should be that of separate machines. So the clients share one core, the
-storm gets only its idle time, and the good client has real-time priority. In `guesses`, the paced worker checks each
-password (`suspect_check_percent`), which takes long. So this storm ends after `--seconds`.
+All processes share one machine, but should behave like separate machines. So the clients share one core, the storm gets
+only its idle time, and the good client has real-time priority. In `guesses`, the paced worker checks each password
+(`suspect_check_percent`), which takes long. So this storm ends after `--seconds`.
 """
 
 from __future__ import annotations

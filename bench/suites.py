@@ -27,7 +27,7 @@ VARIED_TOPICS = [f"varied-{number:02}" for number in range(32)]
 
 @dataclass(slots=True, frozen=True)
 class Measure:
-    """One number of a result: its unit, how it is read, and whether more is better."""
+    """One number of a result: its unit, the function that reads it, and True if more is better."""
 
     unit: str
     read: Callable[[LoadResult], float]

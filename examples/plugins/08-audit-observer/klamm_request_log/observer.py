@@ -23,7 +23,7 @@ class RequestLogSettings:
 class RequestLog(RequestObserver):
     """Gives lines to a thread of its own, which writes the file.
 
-    klamm calls `completed` on the processors' threads, so `completed` must not wait for the disk.
+    klamm calls `completed` on the processors' threads, where it must not wait for the disk.
     """
 
     settings: RequestLogSettings
