@@ -179,9 +179,9 @@ class TransparencyLog:
             self._say(f"{self.checkpoint.size:,} entries of the log have no time stamp: {error}")
 
     def _cosign(self) -> bool:
-        """Ask each witness for its cosignature that has not given it, unless it failed a moment ago.
+        """Ask each witness whose cosignature is missing, unless it failed a moment ago.
 
-        Return True if one has cosigned.
+        Return True if a witness has cosigned.
         """
         answered = False
         for witness in self._witnesses:

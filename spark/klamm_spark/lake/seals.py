@@ -84,7 +84,7 @@ class Ledger:
         self._say = say
         self._anchor = anchor
         self.on_rows: Callable[[Sequence[SealRow]], None] | None = None
-        """Called with the added rows, which may be none."""
+        """A function that gets the added rows, perhaps none."""
         self._running: dict[tuple[str, str], tuple[AnyPath | None, Seal]] = {}
         """The newest seal of each boot whose end is not known, with its file, if the spool still has it."""
         seals, breaks = read_seals(lake)
@@ -155,7 +155,7 @@ class Ledger:
             yield Shipped(Segment("", seal), "")
 
     def refuse(self, segment: Segment, error: OSError | ValueError) -> None:
-        """Set a segment aside that differs from its seal. If its store did not give it, it is tried again later."""
+        """Set a segment aside that differs from its seal. If the store failed, `ship` reads the segment again later."""
         self._streams[_stream(segment.seal)].pop(segment.seal.index, None)
         self._set_aside(path_of(segment.path), segment.seal.segment, error)
 

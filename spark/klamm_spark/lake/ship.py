@@ -2,11 +2,11 @@
 
 A segment is shipped when the ledger has its seal. Tasks write the files of a batch, on Spark's executors or on threads
 of this process. Then the driver, which is this process, appends the files to the Delta table in one commit, which names
-the segments, adds the segments to the ledger, and marks them in the spool.
+the segments. It adds the segments to the ledger, and marks them in the spool.
 
 The driver may be killed at any point. Files that no commit names do not belong to the table. The next driver adds the
-segments of the last commit to the ledger. If it cannot read such a segment, it tries again each time, and never appends
-the segment to the table again.
+segments of the last commit to the ledger. If it cannot read such a segment, it tries again in each round, but never
+appends the segment to the table again.
 
 Segments have unique names, and times do not matter: if a server was away for days, its events are shipped like others.
 A segment that differs from its seal is set aside and reported, and all others are shipped.
