@@ -71,7 +71,7 @@ _INT_BITS: Final = 31
 
 def json_schema() -> dict[str, Any]:
     """Read the JSON Schema of one event."""
-    # Not by a path: Spark's executors import klamm from a zip archive.
+    # Do not open a path, because Spark's executors import klamm from a zip archive.
     file = files("klamm_spark.events") / "schema" / f"audit_event.v{SCHEMA_VERSION}.json"
     schema: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     return schema

@@ -97,7 +97,7 @@ def _now_us() -> int:
 
 
 def _rules(settings: DetectSettings) -> Rules:
-    """Return klamm's own rules and those of the folder in `rules`, whose filters apply to all of them. Raises
+    """Return klamm's rules and the rules of the user's folder. That folder's filters apply to all rules. Raises
     LakeError.
     """
     detections = own_detections()

@@ -29,7 +29,7 @@ _HOUR_US: Final = 3_600_000_000
 
 
 class Watch(ABC):
-    """Follows events, and records new findings. `report` is called with each of them."""
+    """Follows events, records new findings, and calls `report` with each new finding."""
 
     problems: Sequence[str] = ()
     """A sentence for each file that could not be read."""

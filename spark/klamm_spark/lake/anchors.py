@@ -23,8 +23,8 @@ from klamm_spark.storage.filesystems import AnyPath, read_file
 
 _KEYS: Final = ("node", "segment", "index", "chain", "sealed_time_us")
 Anchor = Callable[[dict[str, Any]], None]
-"""Called with the node, segment, index and chain of a seal. If it raises an exception, `ship` ends before it marks the
-segment.
+"""A function that `ship` calls with the values `_KEYS` of a seal. If the function raises an exception, `ship` ends
+before it marks the segment.
 """
 
 

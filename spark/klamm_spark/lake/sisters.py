@@ -1,5 +1,5 @@
-"""`check_sisters`: compares the seals of a node's streams, for `verify`. They name each other, so a cut stream is
-found.
+"""`check_sisters`: compares the seals of a node's streams, for `verify`. They name each other, so this finds a stream
+that was cut off or removed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Sisters(NamedTuple):
 def check_sisters(
     seals: Mapping[str, Seal], in_spool: Collection[tuple[str, str]], deleting: Collection[tuple[str, str]]
 ) -> Sisters:
-    """Compare the seals of a lake with what they say about each other.
+    """Compare the seals of a lake with the sisters that they name.
 
     A stream is a node with a `stream_mark`. `in_spool` has the streams with segments in the spool. `deleting` has the
     streams whose retention deletes segments before they are shipped.

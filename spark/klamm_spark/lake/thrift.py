@@ -72,7 +72,7 @@ class Thrift:
         while byte := self._byte():
             step, kind = byte >> 4, byte & 15
             before, field = field, field + step if step else self._signed(SHORT)
-            # Refuse fields out of order, and fields that come twice: readers take different ones of them.
+            # Refuse fields out of order and repeated fields, because readers differ in the field that they take.
             if not before < field <= _MOST_FIELD_ID:
                 raise ValueError(UNREADABLE)
             if field <= len(known) and known[field - 1] != (TRUE if kind == FALSE else kind):

@@ -13,7 +13,7 @@ from klamm.runtime import Clock
 
 
 class _Batch:
-    """The threads that wait for the same sync. `error` is its failure, if it has one, once it has `ended`."""
+    """The threads that wait for the same sync. Once the sync has `ended`, `error` is its failure, if any."""
 
     __slots__ = ("ended", "error")
 
@@ -23,7 +23,7 @@ class _Batch:
 
 
 class GroupSync:
-    """A shared sync: `wait` returns when a call of `sync` has ended that started after `wait`. Any thread may call it.
+    """A shared sync. `wait` returns after a call of `sync` that started after `wait`. Any thread may call it.
 
     Only one call of `sync` runs at a time, and calls start at least `interval_ms` apart. The first waiting thread makes
     the call for all threads that come before it starts.
@@ -40,7 +40,7 @@ class GroupSync:
         # Protects the batch that threads join.
         self._lock = threading.Lock()
         self._joining: _Batch | None = None
-        # Held during a call of `sync`, so that one runs at a time. Also protects the time of the next one.
+        # Held during a call of `sync`, so that one runs at a time. It also protects the time of the next call.
         self._turn = threading.Lock()
         self._next_ns = 0
 

@@ -41,7 +41,7 @@ CHANGING: Final = frozenset(map(int, STATE_CHANGES))
 ADMINISTRATIVE: Final = frozenset(map(int, ADMIN_CHANGES))
 """The APIs of changes that people and tools make, rarely. The other changes come from running clients and servers."""
 _MEMBERSHIP: Final = frozenset({_K.CONSUMER_GROUP_HEARTBEAT, _K.SHARE_GROUP_HEARTBEAT, _K.STREAMS_GROUP_HEARTBEAT})
-"""The heartbeats. One that joins, leaves or changes a subscription is a change, and any other is a read."""
+"""Heartbeats that join, leave or change a subscription are changes. Other heartbeats are reads."""
 _SUBSCRIPTION: Final = ("subscribed_topic_names", "subscribed_topic_regex", "topology")
 
 
