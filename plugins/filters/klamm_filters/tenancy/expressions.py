@@ -21,7 +21,7 @@ def prefixed(pattern: str, escaped_prefix: str) -> str:
     `\E`).
     """
     own = _without_anchors(pattern)
-    # Check the pattern on its own: else it could close the group that encloses it below.
+    # Check the pattern alone, because with a `)` too many it could close the group that encloses it below.
     try:
         compile_re2(own)
     except ValueError:

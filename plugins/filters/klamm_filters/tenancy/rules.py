@@ -229,4 +229,4 @@ MAPPED: Final[dict[int, Rule]] = {
     ApiKey.LIST_CONFIG_RESOURCES: Rule(None, _listed_config_resources),
     ApiKey.STREAMS_GROUP_HEARTBEAT: Rule(_source_regexes),
 }
-"""The APIs that tenants may use, and their rules. Not here: APIs for brokers and for administrators of the cluster."""
+"""The APIs that tenants may use, and their rules. APIs for brokers and for cluster administrators are not here."""
