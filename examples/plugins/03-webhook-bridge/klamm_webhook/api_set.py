@@ -37,8 +37,8 @@ def _check_url(url: str) -> str | None:
 class WebhookSettings:
     """The table `[webhook]`."""
 
-    url: str = setting(doc="Where records are posted.", check=_check_url)
-    timeout_ms: int = setting(5000, doc="How long an answer may take.", minimum=1)
+    url: str = setting(doc="The URL to which records are posted.", check=_check_url)
+    timeout_ms: int = setting(5000, doc="The longest time for an answer.", minimum=1)
     message_max_bytes: int = setting(1_048_588, name="message.max.bytes", doc="Largest record batch.", minimum=1)
 
 

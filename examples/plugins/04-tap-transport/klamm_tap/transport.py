@@ -27,7 +27,7 @@ from klamm import (
 class TapSettings:
     """The table `tap` of a listener."""
 
-    directory: Path = setting(doc="Where the copies go; made if it does not exist.")
+    directory: Path = setting(doc="The folder of the copies; created if it does not exist.")
 
 
 class TapTransport(Transport):

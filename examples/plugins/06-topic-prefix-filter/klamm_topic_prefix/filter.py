@@ -16,7 +16,7 @@ from klamm.wire.entities import map_consumer_protocol
 class TopicPrefixSettings:
     """The table `team_topics` of a listener."""
 
-    prefix: str = setting(doc="What the names of these clients' topics begin with at the broker.")
+    prefix: str = setting(doc="The beginning that the names of these clients' topics have at the broker.")
 
 
 class TopicPrefix(RequestFilter):

@@ -16,7 +16,7 @@ from klamm import ErrorCode, ListenerContext, RequestEvent, RequestObserver, set
 class RequestLogSettings:
     """The table `request_log` of a listener."""
 
-    file: Path = setting(doc="Where the lines go, appended.")
+    file: Path = setting(doc="The file to which the lines are appended.")
     max_waiting: int = setting(10_000, doc="Lines that may wait for the disk; further ones are dropped.", minimum=1)
 
 
