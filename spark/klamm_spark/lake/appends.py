@@ -108,7 +108,7 @@ def append(lake: Lake, files: Iterable[DataFile], named: Named) -> None:
     ]
     said = CommitProperties({"userMetadata": text})
     try:
-        table = _with_all_columns(lake.table()) if lake.has_events() else _create(lake)
+        table = _with_all_columns(lake.table(to_change=True)) if lake.has_events() else _create(lake)
         table.create_write_transaction(actions, "append", table.schema(), list(PARTITIONS), commit_properties=said)
     except (DeltaError, OSError, ValueError) as error:
         raise LakeError(f"{lake.events} takes no files: {error}") from error

@@ -35,7 +35,7 @@ def run(pipeline: Pipeline, *, keep_hours: float, say: Callable[[str], None]) ->
     from deltalake.exceptions import DeltaError
 
     lake = Lake.of(pipeline.settings)
-    table = lake.table()
+    table = lake.table(to_change=True)
     _check_small(files_of(lake, table=table))
     properties = WriterProperties(compression="ZSTD", max_row_group_size=_MOST_GROUP_ROWS)
     try:

@@ -51,7 +51,7 @@ def run(
     lake = Lake.of(pipeline.settings)
     lake.require_events()
     signer = None if key is None else SealSigner(key)
-    table = lake.table()
+    table = lake.table(to_change=True)
     rule = _Rule(str(table.metadata().id), before_us, ", ".join(kinds) or "all", time.time_ns() // 1000)
     names = ", ".join(f"'{kind}'" for kind in kinds or FORGETTABLE)
     old = f"(time_us < {before_us} AND kind IN ({names}))"

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from klamm_spark.errors import LakeError
-from klamm_spark.storage.filesystems import AnyPath, path_of
+from klamm_spark.storage.filesystems import MOST_COMMIT_BYTES, AnyPath, path_of
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -86,16 +86,22 @@ class Lake:
         """Return the random id that Delta gave the table of events when it was created."""
         return str(self.table().metadata().id)
 
-    def table(self) -> DeltaTable:
-        """Return the table of events, with the quarantine, in its current version. Raises LakeError."""
+    def table(self, *, to_change: bool = False) -> DeltaTable:
+        """Return the table of events as it is now, with the quarantine. Raises LakeError.
+
+        Before a change it gets a checkpoint, if the commits since the last one would take much memory together.
+        """
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError
 
         from klamm_spark.lake.table_log import check_table_log
 
-        check_table_log(self.events / COMMITS, self.require_events())
+        commits_bytes = check_table_log(self.events / COMMITS, self.require_events())
         try:
-            return DeltaTable(str(self.events))
+            table = DeltaTable(str(self.events))
+            if to_change and commits_bytes > MOST_COMMIT_BYTES:
+                table.create_checkpoint()
+            return table
         except (DeltaError, OSError, ValueError) as error:
             said = " ".join(str(error).split())
             raise LakeError(

@@ -13,6 +13,7 @@ from klamm_spark.lake.parquet import check_rows, open_parquet
 from klamm_spark.storage.filesystems import (
     MOST_BYTES,
     MOST_COMMIT_BYTES,
+    MOST_COMMITS_BYTES,
     SMALL_BYTES,
     AnyPath,
     UnfitFileError,
@@ -29,29 +30,40 @@ _WHOLE: Final = re.compile(r"(\d{20})\.checkpoint\.parquet")
 _CHECKED: Final = 64
 
 
-def check_table_log(folder: AnyPath, files: Sequence[AnyPath]) -> None:
-    """Raise LakeError if a file of the log would fill the memory, or if reading it would wait.
+def check_table_log(folder: AnyPath, files: Sequence[AnyPath]) -> int:
+    """Return the bytes of the commits since the last checkpoint; `files` are those of a version.
 
-    `files` are the files of the log whose names begin with a version.
+    Raise LakeError if the log has what would be waited for, or fill the memory.
     """
     commits = [int(found[1]) for path in files if (found := _COMMIT.fullmatch(path.name))]
     whole = [int(found[1]) for path in files if (found := _WHOLE.fullmatch(path.name))]
     # Delta ignores a checkpoint whose version has no commit.
     newest = max((version for version in whole if version <= max(commits, default=-1)), default=0)
-    left_bytes = MOST_BYTES
-    # Files of older versions are not read.
+    left_bytes, commits_bytes = MOST_BYTES, 0
+    # Of older versions nothing is read.
     wanted = [path for path in files if (found := _VERSION.match(path.name)) and int(found[1]) >= newest]
     try:
         with contextlib.suppress(FileNotFoundError):
             read_file(folder / _HINT, SMALL_BYTES)
         for path in (*wanted, *(folder / _SIDECARS).glob("*.parquet")):
-            # A missing file is older than the table keeps commits, so Delta has deleted it meanwhile.
+            # What is not there any more is older than the table keeps it.
+            size_bytes = 0
             with contextlib.suppress(FileNotFoundError):
-                left_bytes -= _checked_bytes(path)
+                size_bytes = _checked_bytes(path)
+            left_bytes -= size_bytes
             if left_bytes < 0:
                 raise UnfitFileError(f"{path} and the files beside it have more than {MOST_BYTES:,} bytes")
+            if (found := _COMMIT.fullmatch(path.name)) and int(found[1]) > newest:
+                commits_bytes += size_bytes
     except OSError as error:
         raise LakeError(f"the commits of {folder.parent} cannot be read: {error}") from error
+    if commits_bytes > MOST_COMMITS_BYTES:
+        raise LakeError(
+            f"the commits of {folder.parent} since its last checkpoint have {commits_bytes:,} bytes, and at most "
+            f"{MOST_COMMITS_BYTES:,} are read: another program must make a checkpoint, e.g. create_checkpoint() of "
+            "deltalake"
+        )
+    return commits_bytes
 
 
 def _checked_bytes(path: AnyPath) -> int:
