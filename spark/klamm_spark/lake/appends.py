@@ -46,6 +46,10 @@ before. With more than 100 days, a busy lake would have millions of files to lis
 """
 
 
+class CommitTooLargeError(LakeError):
+    """A commit would have more bytes than are read."""
+
+
 _ADD_BYTES: Final = 512
 """An estimate of the bytes of a file in a commit, besides its path and its statistics."""
 
@@ -115,11 +119,11 @@ def append(lake: Lake, files: Iterable[DataFile], named: Named) -> None:
 
 
 def _check_size(lake: Lake, files: Sequence[DataFile], text: str) -> None:
-    """Raise LakeError if the commit would be larger than readers accept: no command could open the table."""
+    """Raise CommitTooLargeError if no command could open the table then."""
     named_bytes = len(json.dumps(text))
     files_bytes = sum(_ADD_BYTES + len(file.path) + len(json.dumps(file.stats)) for file in files)
     if named_bytes + files_bytes > MOST_COMMIT_BYTES:
-        raise LakeError(
+        raise CommitTooLargeError(
             f"{lake.events} takes no files: its commit would have {named_bytes:,} bytes of seals and {files_bytes:,} "
             f"of {len(files):,} files, and at most {MOST_COMMIT_BYTES:,} are read: set max_files_per_trigger lower"
         )

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from klamm_spark.errors import LakeError
 from klamm_spark.lake.anchors import open_anchor
-from klamm_spark.lake.appends import Named, adopt, append, take
+from klamm_spark.lake.appends import CommitTooLargeError, Named, adopt, append, take
 from klamm_spark.lake.keys import remember_keys
 from klamm_spark.lake.layout import Lake
 from klamm_spark.lake.seal_log import open_log
@@ -164,7 +164,16 @@ class Shipper:
         sync_all(self._lake.root)
         seals = {each.segment.seal.segment: each.segment.seal.to_json().decode("ascii") for each in shipped}
         named = Named(seals | self._owed, self.ledger.newest())
-        append(self._lake, (file for one in written for file in one.files), named)
+        try:
+            append(self._lake, (file for one in written for file in one.files), named)
+        except CommitTooLargeError:
+            # Of events of many hours, which have a file each.
+            half = len(shipped) // 2
+            if not half:
+                raise
+            for some in (shipped[:half], shipped[half:]):
+                self.ship([each.segment for each in some])
+            return
         sync_all(self._lake.root)
         self.ledger.add(shipped)
         self._marks.mark(path_of(each.segment.path) for each in shipped)

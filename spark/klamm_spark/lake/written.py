@@ -20,6 +20,7 @@ from klamm_spark.lake.layout import PARTITIONS
 from klamm_spark.lake.segment import Segment, read_sealed
 from klamm_spark.spool.compression import LineReader
 from klamm_spark.spool.event_lines import ROW, EventLines
+from klamm_spark.spool.numbers import MOST_HOURS, hours_of
 from klamm_spark.storage.filesystems import AnyPath, path_of
 
 TIME: Final = pa.timestamp("us", "UTC")
@@ -98,6 +99,10 @@ def write_part(part: Part) -> Written:
             failures[segment.seal.segment] = error
             continue
         rows = event_lines.rows_of(data)
+        hours = pc.count_distinct(pc.floor_temporal(rows.column("time_us").cast(TIME), unit="hour")).as_py()
+        if hours > MOST_HOURS and (hours := len(hours_of(data))) > MOST_HOURS:
+            failures[segment.seal.segment] = ValueError(f"it has events of {hours:,} hours, and at most {MOST_HOURS:,}")
+            continue
         bad, newer = (len(rows) - rows.column(name).null_count for name in ("bad_line", "newer_line"))
         counts = [counts[0] + len(rows) - bad, counts[1] + bad, counts[2] + newer]
         files.add(rows, path_of(segment.path).as_uri())

@@ -34,7 +34,7 @@ from klamm_spark.spool.layout import (
     sealed_segments,
     segment_files,
 )
-from klamm_spark.spool.numbers import Numbers, gaps_in, numbers_of
+from klamm_spark.spool.numbers import MOST_HOURS, Numbers, gaps_in, hours_of, numbers_of
 from klamm_spark.spool.signatures import PublicKeys
 from klamm_spark.storage.filesystems import AnyPath, UnfitFileError, read_file
 
@@ -83,6 +83,7 @@ class _Digest(NamedTuple):
     sha256: str
     events: int
     numbers: Numbers | None
+    hours: int = 0
 
 
 class _Read(NamedTuple):
@@ -181,6 +182,8 @@ class _Folder:
             found.first = found.first or seal
             changes = [f"{path} was changed: {change}" for change in _changes(digest, seal)]
             found.breaks += changes
+            if digest.hours > MOST_HOURS and not changes:
+                found.breaks.append(f"{path} has events of {digest.hours:,} hours: ship sets it aside")
             if digest.numbers is None:
                 found.unread.append((path, seal))
                 continue
@@ -224,11 +227,13 @@ def _bytes_of(segment: AnyPath, seal: Seal, reader: LineReader) -> _Digest | Non
 def _digest_of(segment: AnyPath, seal: Seal, reader: LineReader) -> _Digest | None:
     """Return what a file has; None if it is gone. Raises OSError."""
     found, seqs, gaps, lines = hashlib.sha256(), list[tuple[str, str, int, int]](), list[dict[str, Any]](), 0
+    hours = set[int]()
     try:
         # Each piece is still in the processor's cache when its numbers are read.
         for piece in reader.pieces(read_file(segment), segment.suffix, seal.size_bytes):
             found.update(piece)
             numbers = numbers_of(piece)
+            hours |= hours_of(piece)
             seqs += numbers.seqs
             gaps += numbers.gaps
             lines += numbers.lines
@@ -237,7 +242,7 @@ def _digest_of(segment: AnyPath, seal: Seal, reader: LineReader) -> _Digest | No
     except (ValueError, UnfitFileError):
         # The segment cannot be decompressed, so there was no piece.
         pass
-    return _Digest(found.hexdigest(), lines, Numbers(seqs, gaps, lines))
+    return _Digest(found.hexdigest(), lines, Numbers(seqs, gaps, lines), len(hours))
 
 
 def read_numbers(which: tuple[AnyPath, Seal]) -> Numbers:

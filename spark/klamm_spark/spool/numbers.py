@@ -8,6 +8,7 @@ all lines are parsed.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from itertools import repeat
 from typing import Any, Final, NamedTuple
@@ -17,6 +18,10 @@ from klamm_spark.events.event import AUDIT_GAP
 _NAMES: Final = ("node", "boot", "seq")
 _TEXTS: Final = ("node", "boot", "action", "detail", "gap_boot")
 _NUMBERS: Final = ("gap_first_seq", "gap_last_seq")
+_TIME_US: Final = re.compile(rb'"time_us":(\d{1,16})\D')
+_HOUR_US: Final = 3_600_000_000
+MOST_HOURS: Final = 10_000
+"""Of a segment's events: each hour is a file of the lake. A server whose clock is right has a few."""
 _MOST: Final = 1 << 63
 """No number of an event reaches this: they have 64 bits."""
 
@@ -36,6 +41,11 @@ def numbers_of(data: bytes) -> Numbers:
     *lines, rest = data.split(b"\n")
     seqs = [] if rest else _in_order(lines)
     return Numbers(seqs or list(_one_by_one([*lines, rest])), gaps_in(data), len(lines))
+
+
+def hours_of(data: bytes) -> set[int]:
+    """Return the hours since 1970 that lines have events of."""
+    return {int(time_us) // _HOUR_US for time_us in _TIME_US.findall(data)}
 
 
 def _in_order(lines: list[bytes]) -> list[tuple[str, str, int, int]]:
