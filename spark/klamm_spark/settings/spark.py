@@ -78,7 +78,10 @@ class SparkSettings:
         64 * 1024**2, minimum=1, doc="Bytes of segments in one batch, in their size on disk; one segment at least."
     )
     max_files_per_trigger: int = setting(
-        0, minimum=0, doc="Segments in one batch, in place of `max_bytes_per_trigger`; 0 is no limit of its own."
+        0,
+        minimum=0,
+        doc="Segments in one batch, in place of `max_bytes_per_trigger`; 0 is no limit of its own. A batch never has "
+        "more than 4,096: their seals stand in one commit.",
     )
     anchor: str = setting(
         "",
