@@ -100,7 +100,7 @@ class Workload:
         producer = Producer(
             {"bootstrap.servers": self._server.bootstrap, "transactional.id": f"{self._topic}-{process}", **QUIET}
         )
-        producer.init_transactions(PATIENCE_S)
+        _until_known(producer.init_transactions)
         return producer
 
     def _consumer(self, first: int | None = None) -> Consumer:
@@ -273,7 +273,7 @@ class _Delivered:
 
 
 def _until_known(end: Callable[[float], None]) -> None:
-    """End a transaction, and repeat that until the server has certainly ended it. Raises KafkaException."""
+    """Begin or end, again as long as the server may not have done it. Raises KafkaException."""
     while True:
         try:
             end(PATIENCE_S)
