@@ -19,8 +19,8 @@ from tests.unit.testing import simulated_groups as groups
 from tests.unit.testing.simulated_admins import REGISTER
 from tests.unit.testing.simulated_restarts import prepared, record
 
-# Records of the simulation are old.
-SETTINGS: Final = dict(each.split("=", 1) for each in groups.SETTINGS) | {"log.retention.ms": "-1"}
+# Records of the simulation are old: Kafka would forget their producers.
+SETTINGS: Final = dict(each.split("=", 1) for each in groups.SETTINGS) | {"log.message.timestamp.type": "LogAppendTime"}
 _PAUSES: Final = 0.001
 """The share of the turns after which the process stands still for a while."""
 _MAX_DISTURBANCES: Final = 4
