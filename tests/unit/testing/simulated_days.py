@@ -75,7 +75,7 @@ class Days:
             # An empty group without offsets is deleted, and its epochs start again.
             client.call(_commit(group, PASSING), 4)
         scripts = {name: _logged_in(script) for name, script in self._scripts().items()}
-        drive(self.server, scripts, self.work.choose, limit_s=self._seconds + HOUR_MS / 1000)
+        drive(self.server, scripts, self.work.choose, limit_s=self._seconds + 3 * HOUR_MS / 1000)
         left_ms = self._until_ms - self.server.clock.wall_ms()
         self.server.run_ms(max(0, left_ms))
         return self.work.anomalies()
