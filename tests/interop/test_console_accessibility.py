@@ -13,8 +13,8 @@ from tests.console_page import DARK, LIGHT, walk
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 AXE = "axe-core@4.10.3"
 VIEWS = [
-    "overview", "overview/default", "connections", "topics", "topics/orders", "groups", "groups/readers", "transactions", "quotas",
-    "users", "acls", "access", "audit", "test_kit",
+    "overview", "overview/default", "connections", "topics", "topics/orders", "groups", "groups/readers",
+    "transactions", "quotas", "users", "acls", "access", "audit", "findings", "test_kit",
 ]  # fmt: skip
 SCRIPT = """
   const seen = {};

@@ -18,7 +18,7 @@ from klamm_console.entry import Entry, LoginError
 from klamm_console.findings import HOURS, Findings
 from klamm_console.live import Shared, Streams, TooManyStreamsError
 from klamm_console.records import records_of
-from klamm_console.routes import Answer, Argument, Question, Route, document_of
+from klamm_console.routes import Answer, Argument, Question, Right, Route, document_of
 from klamm_console.schemas import Schemas
 from klamm_console.sessions import FailedLogins, Session, Sessions, TooManySessionsError, is_same
 from klamm_console.test_kit import TestKit
@@ -114,11 +114,17 @@ class Api:
 
     def _views(self) -> Iterator[Route]:
         def view(
-            name: str, summary: str, call: _Call, *arguments: Argument, rows: bool = False, every_s: float = 0.0
+            name: str,
+            summary: str,
+            call: _Call,
+            *arguments: Argument,
+            rows: bool = False,
+            right: Right = "",
+            every_s: float = 0.0,
         ) -> Route:
             answer: Literal["array", "object"] = "array" if rows else "object"
-            ask = functools.partial(self._for_session, call)
-            return Route("GET", name, summary, ask, arguments, answer, every_s=every_s)
+            ask = functools.partial(self._for_session, call, right)
+            return Route("GET", name, summary, ask, arguments, answer, right=right, every_s=every_s)
 
         yield Route(
             "GET",
@@ -133,14 +139,16 @@ class Api:
             "server",
             "The cluster, the listeners, the stages of a request, and certificates.",
             self._server,
+            right="Describe",
             every_s=2,
         )
-        yield view("connections", "The open connections.", self._connections, every_s=2)
+        yield view("connections", "The open connections.", self._connections, right="Describe", every_s=2)
         yield view(
             "listener",
             "The parts of a listener with their settings as they are in use. Secrets are hidden.",
             self._listener,
             _NAMED,
+            right="Describe",
         )
         yield view("topics", "The topics.", lambda session, _: cluster.topics(session.admin), rows=True)
         yield view(
@@ -187,12 +195,20 @@ class Api:
             "users", "The users with SCRAM credentials.", lambda session, _: credentials.users(session.admin), rows=True
         )
         yield view("acls", "The ACLs.", lambda session, _: cluster.acls(session.admin), rows=True)
-        yield view("audit", "The latest events of the audit since the start.", self._audit, rows=True, every_s=5)
+        yield view(
+            "audit",
+            "The latest events of the audit since the start.",
+            lambda _, asked: self._latest(is_live=asked.is_live),
+            rows=True,
+            right="Alter",
+            every_s=5,
+        )
         yield view(
             "findings",
             "What the rules of `klamm audit detect` find in the audit's spool. Waits up to a minute.",
             self._found,
             Argument("hours", f"One of {', '.join(map(str, HOURS))}; 24 by default.", "integer", required=False),
+            right="Alter",
         )
         yield view(
             "access",
@@ -206,11 +222,12 @@ class Api:
             Argument(
                 "listener", "The listener whose authorizer decides; by default that of the login.", required=False
             ),
+            right="Describe",
         )
 
     def _actions(self) -> Iterator[Route]:
-        def action(name: str, summary: str, call: _Call, *arguments: Argument) -> Route:
-            return Route("POST", name, summary, functools.partial(self._for_session, call), arguments)
+        def action(name: str, summary: str, call: _Call, *arguments: Argument, right: Right = "") -> Route:
+            return Route("POST", name, summary, functools.partial(self._for_session, call, ""), arguments, right=right)
 
         yield action("logout", "End the session.", self._log_out)
         yield action(
@@ -218,6 +235,7 @@ class Api:
             "Close a connection.",
             self._close_connection,
             Argument("id", "Its id, which `connections` returns."),
+            right="Alter",
         )
         yield action(
             "move_connection",
@@ -225,6 +243,7 @@ class Api:
             self._move_connection,
             Argument("id", "Its id, which `connections` returns."),
             Argument("processor", "The processor's number.", "integer"),
+            right="Alter",
         )
         yield action(
             "create_topic",
@@ -251,11 +270,12 @@ class Api:
 
     def _of_the_kit(self) -> Iterator[Route]:
         for name, summary, ask in self._kit.views():
-            view = functools.partial(self._kit_view, ask)
-            yield Route("GET", name, summary, functools.partial(self._for_session, view))
+            view = functools.partial(_shown, ask)
+            yield Route("GET", name, summary, functools.partial(self._for_session, view, "Describe"), right="Describe")
         for name, summary, act, arguments in self._kit.actions():
             action = functools.partial(self._kit_action, name, act)
-            yield Route("POST", name, summary, functools.partial(self._for_session, action), arguments)
+            call = functools.partial(self._for_session, action, "")
+            yield Route("POST", name, summary, call, arguments, right="Alter")
 
     def document(self) -> dict[str, Any]:
         """Return the description of the API."""
@@ -270,9 +290,9 @@ class Api:
             raise ConsoleError(404, "not found")
         return route.call(question)
 
-    def _for_session(self, call: _Call, question: Question) -> Answer:
+    def _for_session(self, call: _Call, right: Right, question: Question) -> Answer:
         session = self._session_of(question)
-        content = self._call(call, session, question)
+        content = self._call(call, right, session, question)
         return content if isinstance(content, Answer) else Answer({} if content is None else content)
 
     def _session_of(self, question: Question) -> Session:
@@ -281,9 +301,11 @@ class Api:
             raise ConsoleError(401, "log in first")
         return found
 
-    def _call(self, call: _Call, session: Session, question: Question) -> Any:
+    def _call(self, call: _Call, right: Right, session: Session, question: Question) -> Any:
         with _errors():
             try:
+                if right:
+                    self._check_right(session, right)
                 return call(session, question)
             except LoginError:
                 # The account's password has changed since the login.
@@ -390,8 +412,8 @@ class Api:
 
     # ---- the server itself
 
-    def _about(self, session: Session, right: str) -> dict[str, Any]:
-        """Return the answer to DescribeCluster. Raises ConsoleError if the user does not have the right."""
+    def _check_right(self, session: Session, right: Right) -> None:
+        """Raise ConsoleError if the user does not have a right on the cluster. `session.about` is then there."""
         now_ns = self._services.clock.monotonic_ns()
         known_for_ns = _UNANSWERED_NS if session.about and "unanswered" in session.about else _ABOUT_NS
         if session.about is None or now_ns - session.about_ns > known_for_ns:
@@ -406,28 +428,23 @@ class Api:
                 "the console's listener cannot decide who may see the server: it has no authorizer, or it has tenants"
             )
             raise ConsoleError(403, message, "CLUSTER_AUTHORIZATION_FAILED")
-        if not session.about[right]:
-            message = f"this needs the right {right.removeprefix('may_').title()} on the cluster"
-            raise ConsoleError(403, message, "CLUSTER_AUTHORIZATION_FAILED")
-        return session.about
+        if not session.about[f"may_{right.lower()}"]:
+            raise ConsoleError(403, f"this needs the right {right} on the cluster", "CLUSTER_AUTHORIZATION_FAILED")
 
     def _server(self, session: Session, asked: Question) -> Any:
-        return {"cluster": self._about(session, "may_describe"), **self._overview(is_live=asked.is_live)}
+        return {"cluster": session.about, **self._overview(is_live=asked.is_live)}
 
-    def _listener(self, session: Session, question: Question) -> Any:
-        self._about(session, "may_describe")
+    def _listener(self, _: Session, question: Question) -> Any:
         name = _named(question)
         try:
             return {"name": name, "parts": server_view.parts_of(self._services, name)}
         except LookupError as error:
             raise ConsoleError(409, f"there is no listener {name}") from error
 
-    def _connections(self, session: Session, asked: Question) -> Any:
-        self._about(session, "may_describe")
+    def _connections(self, _: Session, asked: Question) -> Any:
         return self._open_connections(is_live=asked.is_live)
 
-    def _access(self, session: Session, question: Question) -> Any:
-        self._about(session, "may_describe")
+    def _access(self, _: Session, question: Question) -> Any:
         query = question.query
         principal, name, listener = (query.get(each, "") for each in ("principal", "name", "listener"))
         if not principal or max(len(principal), len(name)) > _NAME:
@@ -442,12 +459,7 @@ class Api:
         except ValueError as error:
             raise ConsoleError(400, str(error)) from error
 
-    def _audit(self, session: Session, asked: Question) -> Any:
-        self._about(session, "may_alter")
-        return self._latest(is_live=asked.is_live)
-
-    def _found(self, session: Session, question: Question) -> Any:
-        self._about(session, "may_alter")
+    def _found(self, _: Session, question: Question) -> Any:
         hours = _number(question, "hours", 24)
         if hours not in HOURS:
             raise ConsoleError(400, f"hours must be one of {', '.join(map(str, HOURS))}")
@@ -467,7 +479,7 @@ class Api:
     def _act_on_connection(self, session: Session, action: str, what: str, call: Callable[[Any], str]) -> None:
         detail = f"{clipped(what, 300)} by {clipped(session.user, 200)} in the console"
         try:
-            self._about(session, "may_alter")
+            self._check_right(session, "Alter")
         except ConsoleError:
             emit(self._services, action, detail, failed=True)
             raise
@@ -484,16 +496,12 @@ class Api:
 
     # ---- the test kit
 
-    def _kit_view(self, call: Callable[[], Any], session: Session, _: Question) -> Any:
-        self._about(session, "may_describe")
-        return call()
-
     def _kit_action(
         self, name: str, call: Callable[[Mapping[str, Any]], Any], session: Session, asked: Question
     ) -> None:
         detail = f"{clipped(str(dict(asked.body)), 200)} by {clipped(session.user, 200)} in the console"
         try:
-            self._about(session, "may_alter")
+            self._check_right(session, "Alter")
             call(asked.body)
         except ValueError as error:
             raise ConsoleError(400, str(error)) from error
@@ -533,6 +541,10 @@ def _named(question: Question) -> str:
     return name
 
 
+def _shown(call: Callable[[], Any], _session: Session, _question: Question) -> Any:
+    return call()
+
+
 def _changed(change: Callable[[Admin, Mapping[str, Any]], None], session: Session, question: Question) -> None:
     change(session.admin, question.body)
 
@@ -567,5 +579,5 @@ def _errors() -> Iterator[None]:
         raise ConsoleError(502, f"TLS with the listener failed, see [console] ca_file: {error.reason}") from error
     except (OSError, EOFError) as error:
         raise ConsoleError(502, f"no answer: {error or type(error).__name__}") from error
-    except (ValueError, StructError) as error:
+    except (ValueError, OverflowError, StructError) as error:
         raise ConsoleError(400, f"the request cannot be sent: {error}") from error

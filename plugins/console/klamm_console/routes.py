@@ -63,6 +63,8 @@ class Answer:
     events: Stream | None = None
 
 
+Right: TypeAlias = Literal["", "Describe", "Alter"]
+"""A right on the cluster."""
 ArgumentKind: TypeAlias = Literal["string", "integer", "number", "boolean"]
 """A type of JSON."""
 
@@ -84,8 +86,9 @@ Action: TypeAlias = tuple[str, str, Callable[[Admin, Mapping[str, Any]], None], 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A kind of request below `/api/`. GET reads, and POST acts. If `is_open` is True, it needs no login. If `every_s`
-    is not 0, a stream can have its answer every so many seconds.
+    """A kind of request below `/api/`. GET reads, and POST acts. If `is_open` is True, it needs no login. `right` is
+    the right on the cluster that it needs; a request of Kafka's protocol needs those that Kafka says. If `every_s` is
+    not 0, a stream can have its answer every so many seconds.
     """
 
     method: Literal["GET", "POST"]
@@ -95,6 +98,7 @@ class Route:
     arguments: tuple[Argument, ...] = ()
     answer: Literal["object", "array", "events"] = "object"
     is_open: bool = False
+    right: Right = ""
     every_s: float = 0.0
 
 
@@ -134,6 +138,8 @@ def _described(route: Route) -> dict[str, Any]:
     found: dict[str, Any] = {"operationId": route.name, "summary": route.summary}
     if route.is_open:
         found["security"] = []
+    if route.right:
+        found["description"] = f"It needs the right {route.right} on the cluster."
     if route.method == "POST":
         body = {
             "type": "object",

@@ -9,11 +9,19 @@ import pytest
 
 from klamm.testing import CertificateFiles, EmbeddedServer, MovingClock, Users
 from klamm.testing.secure import secure_settings
+from klamm.wire.messages import offset_commit
 from klamm_console.extension import Console
 
 CONSOLE = ['server.extensions=["console"]', "console.bind=127.0.0.1:0"]
 HOSTILE = "<img src=x onerror=alert(1)>\"'\u202e"
 PAGES = ("server", "connections", "topics", "groups", "transactions", "quotas", "acls")
+
+
+def commit(running, group, topic, *offsets):
+    """Commit offsets of a group for the first partitions of a topic."""
+    partitions = [offset_commit.OffsetCommitRequestPartition(index, offset) for index, offset in enumerate(offsets)]
+    topics = [offset_commit.OffsetCommitRequestTopic(topic, partitions=partitions)]
+    running.admin.call_group(group, offset_commit.OffsetCommitRequest(group, -1, "", topics=topics), 8)
 
 
 class UnhurriedClock(MovingClock):

@@ -3,9 +3,8 @@
 import pytest
 
 from klamm.testing import EmbeddedServer, MovingClock
-from klamm.wire.messages import offset_commit
 from klamm_console import cluster
-from tests.unit.console.conftest import CONSOLE, HOSTILE, Browser
+from tests.unit.console.conftest import CONSOLE, HOSTILE, Browser, commit
 
 
 @pytest.fixture(params=[1, 3], ids=["one node", "three nodes"])
@@ -20,20 +19,14 @@ def served(request):
         yield running, page
 
 
-def commit(running, group, *offsets, topic="t"):
-    partitions = [offset_commit.OffsetCommitRequestPartition(index, offset) for index, offset in enumerate(offsets)]
-    topics = [offset_commit.OffsetCommitRequestTopic(topic, partitions=partitions)]
-    running.admin.call_group(group, offset_commit.OffsetCommitRequest(group, -1, "", topics=topics), 8)
-
-
 def committed(page, group="g"):
     return [row["committed"] for row in page(f"group?name={group}")[1]["offsets"]]
 
 
 def test_the_list_of_groups_has_the_lag_of_each(served):
     running, page = served
-    commit(running, "g", 1, 2, 4)
-    commit(running, HOSTILE, 0)
+    commit(running, "g", "t", 1, 2, 4)
+    commit(running, HOSTILE, "t", 0)
     lags = {row["name"]: row["lag"] for row in page("groups")[1]}
     assert lags == {"g": 5, HOSTILE: 4}
 
@@ -41,7 +34,7 @@ def test_the_list_of_groups_has_the_lag_of_each(served):
 def test_the_lag_of_the_list_is_bounded(served, monkeypatch):
     running, page = served
     for group in ("g1", "g2", "g3"):
-        commit(running, group, 1, 1)
+        commit(running, group, "t", 1, 1)
     monkeypatch.setattr(cluster, "_LAG_PARTITIONS", 1)
     assert [row["lag"] for row in page("groups")[1]] == [None] * 3
     monkeypatch.setattr(cluster, "_LAG_PARTITIONS", 2)
@@ -64,7 +57,7 @@ def test_the_lag_of_the_list_is_bounded(served, monkeypatch):
 )
 def test_offsets_of_a_group_without_members_are_reset(served, to, offsets):
     running, page = served
-    commit(running, "g", 1, 1, 1)
+    commit(running, "g", "t", 1, 1, 1)
     assert page("reset_offsets", {"name": "g", "topic": "t", **to}) == (200, {})
     assert committed(page) == offsets
 
@@ -86,7 +79,7 @@ def test_offsets_of_a_group_without_members_are_reset(served, to, offsets):
 )
 def test_a_wrong_reset_changes_nothing(served, wrong, status):
     running, page = served
-    commit(running, "g", 1, 1, 1)
+    commit(running, "g", "t", 1, 1, 1)
     found = page("reset_offsets", {"name": "g", "topic": "t", **wrong})
     assert found[0] == status
     assert bool(found[1]["name"]) is (status == 409), "Kafka's name of the error"
@@ -95,7 +88,7 @@ def test_a_wrong_reset_changes_nothing(served, wrong, status):
 
 def test_offsets_are_deleted_for_one_partition_and_for_all(served):
     running, page = served
-    commit(running, "g", 1, 2, 3)
+    commit(running, "g", "t", 1, 2, 3)
     assert page("delete_offsets", {"name": "g", "topic": "t", "partition": 1}) == (200, {})
     assert committed(page) == [1, 3]
     assert page("delete_offsets", {"name": "g", "topic": "t"}) == (200, {})
@@ -127,7 +120,7 @@ def test_a_group_with_members_keeps_its_offsets(served):
 
 def test_a_user_without_the_right_changes_no_offsets(secure):
     secure.produce("orders", "a", "b")
-    commit(secure, "readers", 1, topic="orders")
+    commit(secure, "readers", "orders", 1)
     alice = Browser(secure)
     alice.log_in("alice")
     for act in ("reset_offsets", "delete_offsets"):

@@ -1,6 +1,13 @@
 """The console's page in a browser."""
 
+import json
+
+from klamm.testing import EmbeddedServer, RawClient
+from klamm.wire.messages.init_producer_id import InitProducerIdRequest
+from klamm_console.extension import Console
 from tests.console_page import walk
+from tests.unit.console.conftest import CONSOLE, HOSTILE, Browser, commit
+from tests.waiting import wait_until
 
 
 def test_the_page_shows_the_overview_live(server):
@@ -91,3 +98,51 @@ def test_the_page_changes_quotas_users_and_offsets(server):
     assert offset[:5] == ["orders", "0", "1", "2", "1"]
     assert (group[0], group[-1]) == ("readers", "1")
     assert "none" in refused
+
+
+def test_hostile_names_are_texts_in_every_view(tmp_path):
+    settings = ['listeners.default.observers=["audit", "recording"]', f"listeners.default.audit.spool={tmp_path}"]
+    settings += ['listeners.default.filters=["faults"]', "listeners.default.authorizer=acl"]
+    settings += ['listeners.default.acl.super_users=["User:ANONYMOUS"]']
+    with EmbeddedServer([*CONSOLE, *settings]) as running, RawClient(running.address(), client_id=HOSTILE) as client:
+        (extension,) = [each for each in running.server.extensions if isinstance(each, Console)]
+        running.create_topic("orders")
+        running.produce("orders", HOSTILE, key=HOSTILE, headers=[(HOSTILE, HOSTILE.encode())])
+        commit(running, HOSTILE, "orders", 0)
+        client.call(InitProducerIdRequest(HOSTILE, 60_000), 4)
+        browser = Browser(running)
+        browser.log_in()
+        rule = {"resource": "TOPIC", "pattern": "LITERAL", "host": "*", "operation": "READ", "permission": "ALLOW"}
+        for act, body in (
+            ("create_acl", {**rule, "name": HOSTILE, "principal": f"User:{HOSTILE}"}),
+            ("set_password", {"user": HOSTILE, "mechanism": "SCRAM-SHA-256", "password": "secret"}),
+            ("alter_quota", {"user": HOSTILE, "key": "producer_byte_rate", "value": 1}),
+            ("add_fault", {"kind": "disconnect", "topic": HOSTILE}),
+        ):
+            assert browser(act, body) == (200, {})
+        wait_until(lambda: any("onerror" in str(row) for row in browser("audit")[1]))
+        shown, _ = walk(extension.url, HOSTILE_WALK % json.dumps(HOSTILE), "--dump-dom")
+    assert shown.pop("made") == []
+    assert shown.pop("alerts") == 0
+    without = {name for name, has in shown.items() if not has}
+    # These views name nothing that a client has chosen, or show it later, or answer only what is asked.
+    assert without <= {"overview", "topics", "access", "findings", "test_kit"}
+
+
+HOSTILE_WALK = """
+  const hostile = %s;
+  const seen = { alerts: 0, made: [] };
+  frame.contentWindow.alert = () => { seen.alerts += 1; };
+  await logIn();
+  const views = all("#nav a").map((each) => each.hash.slice(1));
+  views.push("topics/orders", `groups/${encodeURIComponent(hostile)}`);
+  const has = () => page().body.textContent.includes(hostile);
+  for (const view of views) {
+    await go(view);
+    if (!["overview", "topics", "access", "findings", "test_kit"].includes(view)) await until(has);
+    seen[view] = has();
+    const made = all("img, iframe, svg, object, embed, script:not([src])");
+    seen.made.push(...made.map((each) => `${view}: ${each.outerHTML}`));
+  }
+  return seen;
+"""

@@ -8,10 +8,9 @@ import threading
 import pytest
 
 from klamm.testing import EmbeddedServer, MovingClock
-from klamm.wire.messages import offset_commit
 from klamm_console import live, server_view
 from klamm_console.live import Shared, Streams, TooManyStreamsError
-from tests.unit.console.conftest import CONSOLE, HOSTILE, Browser
+from tests.unit.console.conftest import CONSOLE, HOSTILE, Browser, commit
 from tests.waiting import wait_until
 
 BLOCKED_BYTES = 64 << 20
@@ -84,15 +83,9 @@ def test_a_stream_has_the_view_at_once_and_each_time_that_it_changes(quick, serv
     assert next(events) is None, "the same view is not sent again"
     server.create_topic("t")
     server.produce("t", "a")
-    commit(server, HOSTILE)
+    commit(server, HOSTILE, "t", 0)
     _, rows = page.wait_for(lambda kind, rows: kind == "view" and rows)
     assert [(row["name"], row["lag"]) for row in rows] == [(HOSTILE, 1)]
-
-
-def commit(server, group):
-    partitions = [offset_commit.OffsetCommitRequestPartition(0, 0)]
-    topics = [offset_commit.OffsetCommitRequestTopic("t", partitions=partitions)]
-    server.admin.call(offset_commit.OffsetCommitRequest(group, -1, "", topics=topics), 8)
 
 
 @pytest.mark.parametrize("view", ["server", "connections", "groups", "transactions", "audit"])
