@@ -209,29 +209,33 @@ _INLINE_MAX_ANSWER_ELEMENTS: Final = 250
 class ListenerContext:
     """One listener as its plugins see it. The listener makes it; a part gets it in `open`.
 
-    `transport` is the name of its transport.
-    `bound` is the address that the listener listens on, with the port resolved if it was 0; `advertised` is the address
-    that Metadata gives to clients.
-    `security_protocol` is Kafka's word for its transport and authenticator: PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL.
-    `authorizer` is None if everything is allowed; `throttles` are the active throttles, to which requests are charged.
-    `reads_requests` is True if a filter, an observer or an authorizer of the listener sees requests as messages.
-    `renames_topics` is True if a filter changes names or ids of topics: clients then see only some of the topics.
-    `throttles_changed()` makes klamm check again which throttles are active. Any thread may call it.
-    `max_answer_bytes` maps API keys to the limits of their answers; empty means no limit. `answer_api_versions(frame,
-    connection)` returns the frame that answers an ApiVersions request, for authenticators, which get the request before
-    the handler set does; it raises ValueError for a frame that cannot be parsed. `close_least_recently_used()` closes
-    the least recently used connection of this listener, and returns False if there is none; any thread may call it.
-    `resume_accepting()` ends the pause of an acceptor that a gate has delayed, so that it calls the gate again now.
-    `failures` logs exceptions of parts, once a minute for each method. `api_set` is the name of its handler set.
-    `node` is the position of the listener's node, 0 unless the handler set has several nodes in one process.
-    `configured_as` is the name in the configuration, which the listeners of all nodes share. `go_offline()` closes the
-    port and all connections of the listener. `go_online()` opens the port again, and raises OSError if it is taken. Any
-    thread but a processor's may call the two.
-    `parts` describes its parts, e.g. `transport ssl of klamm 1.0`. `settings_of_parts()` returns what each of them is
-    (`kind`, `name`, `distribution`, `version`), its `settings` in use without secrets, and its own `parts`, as JSON. It
-    is empty in the parent of workers, which have the parts. Any thread may call it.
-    `topic_names(filter)` returns a function that maps topic ids to the names that this filter sees, or None if the
-    handler set knows no names. A filter may call it in `open` or later.
+    - `bound` is the address that the listener listens on, with the port resolved if it was 0. `advertised` is the
+      address that Metadata gives to clients.
+    - `transport` is the name of its transport. `security_protocol` is Kafka's word for its transport and authenticator:
+      PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL.
+    - `authorizer` is None if everything is allowed. `throttles` are the active throttles, to which requests are
+      charged. Any thread may call `throttles_changed()`, which makes klamm check again which throttles are active.
+    - `reads_requests` is True if a filter, an observer or an authorizer of the listener sees requests as messages.
+    - `renames_topics` is True if a filter changes names or ids of topics: clients then see only some of the topics.
+    - `max_answer_bytes` maps API keys to the limits of their answers; empty means no limit.
+    - `answer_api_versions(frame, connection)` returns the frame that answers an ApiVersions request. It is for
+      authenticators, which get the request before the handler set does. It raises ValueError for a frame that cannot be
+      parsed.
+    - `close_least_recently_used()` closes the least recently used connection of this listener, and returns False if
+      there is none. Any thread may call it.
+    - `resume_accepting()` ends the pause of an acceptor that a gate has delayed, so that the acceptor calls the gate
+      again now.
+    - `failures` logs exceptions of parts, once a minute for each method.
+    - `api_set` is the name of its handler set. `parts` describes its parts, e.g. `transport ssl of klamm 1.0`.
+    - `settings_of_parts()` returns each part as JSON: `kind`, `name`, `distribution`, `version`, the `settings` in use
+      without secrets, and its own `parts`. The list is empty in the parent of workers, because the workers have the
+      parts. Any thread may call it.
+    - `node` is the position of the listener's node, 0 unless the handler set has several nodes in one process.
+      `configured_as` is the name in the configuration, which the listeners of all nodes share.
+    - `go_offline()` closes the port and all connections of the listener. `go_online()` opens the port again, and raises
+      OSError if it is taken. Any thread but a processor's may call the two.
+    - `topic_names(filter)` returns a function that maps topic ids to the names that this filter sees, or None if the
+      handler set knows no names. A filter may call it in `open` or later.
     """
 
     name: str
