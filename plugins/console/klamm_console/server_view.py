@@ -80,19 +80,6 @@ def overview(services: ServerServices) -> dict[str, Any]:
     }
 
 
-def _limits(services: ServerServices) -> list[dict[str, Any]] | None:
-    """Return the stages that limit the server now, as `klamm explain` finds them, the worst first.
-
-    None if that is not known: without the extension `prometheus`, and before the second look.
-    """
-    explainer = services.shared.find("klamm.explainer")
-    try:
-        found: list[dict[str, Any]] | None = None if explainer is None else explainer.findings()
-    except TimeoutError:
-        return None
-    return found
-
-
 def parts_of(services: ServerServices, listener: str) -> list[dict[str, Any]]:
     """Return the parts of a listener with their settings in use; of one of the workers if there are several, because
     all have the same.
