@@ -1,6 +1,5 @@
 """Functions that start servers with the extension `prometheus`, and that read the extension's pages."""
 
-import threading
 import urllib.error
 import urllib.request
 
@@ -8,6 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from klamm.testing import EmbeddedServer
 from tests.contract.api_sets import Plugin
+from tests.waiting import wait_until
 
 EXPORTER = ("server.extensions=prometheus", "prometheus.bind=127.0.0.1:0")
 
@@ -63,10 +63,6 @@ def metric(server, name):
 
 
 def eventually(holds):
-    """The last of a request is recorded after its answer has gone out."""
-    pause = threading.Event()
-    for _ in range(500):
-        if holds():
-            return True
-        pause.wait(0.01)
-    return False
+    """Wait for a condition, because the last metrics of a request are recorded after its response is sent."""
+    wait_until(holds)
+    return True

@@ -47,8 +47,8 @@ def audited(tmp_path):
 def test_an_event_names_the_node_and_has_the_times_of_both_sides(audited):
     def serve(node, sock, frame):
         key, version, correlation_id, _client, _offset = decode_request_header(frame)
-        # Both are more than 50 ms, because they begin before the gateway has recorded that it sent the request.
-        time.sleep(0.06)
+        # This is much longer than the 50 ms below, because it may start before the gateway has recorded the sending.
+        time.sleep(0.5)
         body = HEARTBEAT if key == heartbeat.API_KEY else CREATE_TOPICS
         sock.sendall(response(correlation_id, key, version, body))
 
@@ -60,12 +60,12 @@ def test_an_event_names_the_node_and_has_the_times_of_both_sides(audited):
             client.call(CreateTopicsRequest([CreatableTopic("t", 1, 1)]), 5)
         events = audited.events(front)
     assert "upstream_node_id" not in events["ApiVersions"]
-    assert events["ApiVersions"]["remote_time_ms"] < 10
     for name in ("Heartbeat", "CreateTopics"):
         event = events[name]
         assert (event["upstream_node_id"], event["outcome"]) == (NODE_ID, "ok")
         assert 50 <= event["remote_time_ms"] <= event["total_time_ms"]
-        assert event["local_time_ms"] < 50
+        local_ms = event["total_time_ms"] - event["remote_time_ms"]
+        assert event["local_time_ms"] <= local_ms + 0.01, "the node's time does not count here"
         assert f" node={NODE_ID} remote_ms={event['remote_time_ms']:.3f}" in text(event)
 
 

@@ -37,7 +37,7 @@ GUARDS = [
 ]
 BATCH = bytes(encode_batch([Record(0, 1000, None, bytes(150_000), ())]))
 FETCH_VERSION, PRODUCE_VERSION = 12, 9
-SEEN_S = 5
+SEEN_S = 60
 
 
 @pytest.fixture

@@ -288,7 +288,7 @@ def test_a_client_that_never_reads_delays_only_itself(start, connect):
 
 def test_a_client_that_never_reads_its_responses_is_closed_as_idle(start, connect):
     server = start("connections_max_idle_ms=400")
-    greedy = connect(server, timeout_s=10.0)
+    greedy = connect(server, timeout_s=60.0)
     frame = encode_request_header(10, 2, 1, "raw") + FindCoordinatorRequest(key="30000").encode(2) + bytes(3000)
     with pytest.raises((ConnectionError, ssl.SSLEOFError)):
         # The server does not read from the client while its responses cannot be sent, so it sees no end of the
