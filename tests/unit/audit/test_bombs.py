@@ -2,6 +2,7 @@
 
 import argparse
 import ast
+import functools
 import json
 import shutil
 import subprocess
@@ -15,6 +16,7 @@ from klamm_spark import cli
 from klamm_spark.lake.seals import SealRow
 from tests.audit_samples import sample_events, write_sample_spool
 from tests.unit.audit.logged_lake import signer_in
+from tests.unit.audit.made_parquet import MADE
 
 pa = pytest.importorskip("pyarrow")
 pytest.importorskip("deltalake")
@@ -282,19 +284,31 @@ def test_a_commit_that_takes_many_times_its_size_in_memory_is_named(places, tmp_
     assert named >= {"ship", "compact", "verify", "forget", "report", "detect"}
 
 
+def place_made(path, make):
+    path.write_bytes(make())
+
+
+DAMAGES = {
+    **{f"a bomb: {bomb}": functools.partial(place_bomb, bomb=bomb) for bomb in BOMBS},
+    **{name: functools.partial(place_made, make=make) for name, make in MADE.items()},
+}
+
+
 @pytest.mark.timeout(1000)
-def test_no_command_fills_the_memory(places, tmp_path):
-    lines = []
-    for kind, path in places.items():
-        for command in commands_on_lakes():
-            other = tmp_path / command / kind
-            shutil.copytree(tmp_path / "lake", other / "lake")
-            place_bomb(other / "lake" / path.relative_to(tmp_path / "lake"), "dictionary")
-            lines.append(f"{command} audit.toml --lake {other / 'lake'} {MORE.get(command, '')}")
-    for line, (code, said, peak_mib) in zip(lines, run(tmp_path, *lines), strict=True):
-        assert code in CODES, (line, said)
-        assert "usage:" not in said, (line, said)
-        assert peak_mib < PEAK_MIB, line
+@pytest.mark.parametrize("command", commands_on_lakes())
+def test_no_command_fills_the_memory(places, tmp_path, command):
+    """Each command meets each damage, and each damage each kind of file."""
+    lines, paths = [], list(places.values())
+    for number, damage in enumerate(DAMAGES.values(), list(commands_on_lakes()).index(command)):
+        path = paths[number % len(paths)]
+        other = tmp_path / command / str(number)
+        shutil.copytree(tmp_path / "lake", other / "lake")
+        damage(other / "lake" / path.relative_to(tmp_path / "lake"))
+        lines.append(f"{command} audit.toml --lake {other / 'lake'} {MORE.get(command, '')}")
+    for name, (code, said, peak_mib) in zip(DAMAGES, run(tmp_path, *lines), strict=True):
+        assert code in CODES, (name, said)
+        assert "usage:" not in said, (name, said)
+        assert peak_mib < PEAK_MIB, name
 
 
 @pytest.mark.parametrize("kind", ["events", "seals", "forgotten", "checkpoint"])
