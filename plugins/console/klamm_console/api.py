@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import logging
-import ssl
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from struct import error as StructError
 from typing import Any, Final, Literal
 
-from klamm import KafkaError, ServerServices, clipped
+from klamm import ServerServices, clipped
 from klamm.testing import Admin
 from klamm_console import access, changes, cluster, credentials, offsets, server_view
+from klamm_console.console_errors import ConsoleError, errors
 from klamm_console.entry import Entry, LoginError
 from klamm_console.findings import HOURS, Findings
 from klamm_console.live import Shared, Streams, TooManyStreamsError
+from klamm_console.questions import LONGEST_NAME, MOST_PARTITION, key_of, name_of, number_of, text_of
 from klamm_console.records import records_of
 from klamm_console.routes import Answer, Argument, Question, Right, Route, document_of
 from klamm_console.schemas import Schemas
@@ -31,41 +30,6 @@ _ABOUT_NS: Final = 10 * 1_000_000_000
 _UNANSWERED_NS: Final = 30 * 1_000_000_000
 """Time after which a listener that did not answer is asked again."""
 _UNKNOWN: Final[dict[str, Any]] = {"cluster_id": None, "controller_id": None, "nodes": []}
-_MOST_OFFSET: Final = (1 << 63) - 1
-_MOST_PARTITION: Final = (1 << 31) - 1
-_NAME: Final = 4096
-
-
-class ConsoleError(Exception):
-    """Raised for a request that cannot be answered. It has HTTP's status, and Kafka's name of the error if it is one of
-    Kafka's.
-    """
-
-    def __init__(self, status: int, message: str, name: str = "") -> None:
-        super().__init__(message)
-        self.status = status
-        self.name = name
-
-
-def _text(question: Question, name: str) -> str:
-    """Return a text field of the body. Raises ConsoleError."""
-    value = question.body.get(name)
-    if not isinstance(value, str) or len(value) > _NAME or not _is_unicode(value):
-        raise ConsoleError(400, f"{name} must be a text")
-    return value
-
-
-def _number(question: Question, name: str, default: int, most: int = _MOST_OFFSET) -> int:
-    """Return a number from the query, which may be -1 to `most`. Raises ConsoleError."""
-    text = question.query.get(name, "") or str(default)
-    try:
-        # An offset or a time has fewer digits.
-        found = int(text) if len(text) < 20 else most + 1
-    except ValueError:
-        found = most + 1
-    if not -1 <= found <= most:
-        raise ConsoleError(400, f"{name} must be a number up to {most}")
-    return found
 
 
 _Call = Callable[[Session, Question], Any]
@@ -154,7 +118,7 @@ class Api:
         yield view(
             "topic",
             "Partitions and configs of a topic.",
-            lambda session, question: cluster.topic(session.admin, _named(question)),
+            lambda session, question: cluster.topic(session.admin, name_of(question)),
             _NAMED,
         )
         yield view(
@@ -180,7 +144,7 @@ class Api:
         yield view(
             "group",
             "Members, offsets and lag of a group.",
-            lambda session, question: cluster.group(session.admin, _named(question)),
+            lambda session, question: cluster.group(session.admin, name_of(question)),
             _NAMED,
         )
         yield view(
@@ -255,7 +219,7 @@ class Api:
         yield action(
             "delete_topic",
             "Delete a topic and its records.",
-            lambda session, question: session.admin.delete_topics(_text(question, "name")),
+            lambda session, question: session.admin.delete_topics(text_of(question, "name")),
             _NAMED,
         )
         made = credentials.actions(self._services.random_bytes)
@@ -264,7 +228,7 @@ class Api:
         yield action(
             "delete_group",
             "Delete a group and its offsets.",
-            lambda session, question: session.admin.delete_groups(_text(question, "name")),
+            lambda session, question: session.admin.delete_groups(text_of(question, "name")),
             _NAMED,
         )
 
@@ -302,7 +266,7 @@ class Api:
         return found
 
     def _call(self, call: _Call, right: Right, session: Session, question: Question) -> Any:
-        with _errors():
+        with errors():
             try:
                 if right:
                     self._check_right(session, right)
@@ -339,7 +303,7 @@ class Api:
 
     def _session(self, question: Question) -> Answer:
         found = self._sessions.find(question.session, question.csrf)
-        with _errors():
+        with errors():
             content: dict[str, Any] = {
                 "listener": self._entry.listener.name,
                 "needs_token": self._entry.needs_token,
@@ -351,8 +315,8 @@ class Api:
 
     def _log_in(self, question: Question) -> Answer:
         needs_token = self._entry.needs_token
-        user = "ANONYMOUS" if needs_token else _text(question, "user")
-        has_token = needs_token and is_same(_text(question, "token"), self._token)
+        user = "ANONYMOUS" if needs_token else text_of(question, "user")
+        has_token = needs_token and is_same(text_of(question, "token"), self._token)
         if not has_token and self._failures.are_too_many(user):
             raise ConsoleError(429, "too many logins have failed; try again in a few seconds")
         if needs_token and not has_token:
@@ -360,11 +324,11 @@ class Api:
             raise ConsoleError(401, "the token is wrong; the server's start message shows the right one")
         account = None
         if not needs_token:
-            account = self._entry.account(self._mechanism(question), user, _text(question, "password"))
+            account = self._entry.account(self._mechanism(question), user, text_of(question, "password"))
         admin = self._entry.admin(account)
         probe = self._entry.probe() if needs_token else admin
         try:
-            with _errors():
+            with errors():
                 about = self._ask(probe)
             made = self._sessions.add(user, admin, probe)
             made.about, made.about_ns = about, self._services.clock.monotonic_ns()
@@ -401,7 +365,7 @@ class Api:
         return Answer({}, cookie="")
 
     def _mechanism(self, question: Question) -> str:
-        with _errors():
+        with errors():
             offered = self._entry.mechanisms()
         if not offered:
             raise ConsoleError(501, "the listener has none of the console's mechanisms, PLAIN and SCRAM")
@@ -435,7 +399,7 @@ class Api:
         return {"cluster": session.about, **self._overview(is_live=asked.is_live)}
 
     def _listener(self, _: Session, question: Question) -> Any:
-        name = _named(question)
+        name = name_of(question)
         try:
             return {"name": name, "parts": server_view.parts_of(self._services, name)}
         except LookupError as error:
@@ -447,7 +411,7 @@ class Api:
     def _access(self, _: Session, question: Question) -> Any:
         query = question.query
         principal, name, listener = (query.get(each, "") for each in ("principal", "name", "listener"))
-        if not principal or max(len(principal), len(name)) > _NAME:
+        if not principal or max(len(principal), len(name)) > LONGEST_NAME:
             raise ConsoleError(400, "the query needs a principal, e.g. User:alice")
         asked = self._services.listeners.get(listener) if listener else self._entry.listener
         if asked is None:
@@ -460,17 +424,17 @@ class Api:
             raise ConsoleError(400, str(error)) from error
 
     def _found(self, _: Session, question: Question) -> Any:
-        hours = _number(question, "hours", 24)
+        hours = number_of(question, "hours", 24)
         if hours not in HOURS:
             raise ConsoleError(400, f"hours must be one of {', '.join(map(str, HOURS))}")
         return self.findings.look(hours)
 
     def _close_connection(self, session: Session, question: Question) -> None:
-        name = _text(question, "id")
+        name = text_of(question, "id")
         self._act_on_connection(session, "connection_closed", name, lambda known: known.close(name))
 
     def _move_connection(self, session: Session, question: Question) -> None:
-        name, index = _text(question, "id"), question.body.get("processor")
+        name, index = text_of(question, "id"), question.body.get("processor")
         if not isinstance(index, int) or isinstance(index, bool) or not 0 <= index < 1 << 31:
             raise ConsoleError(400, "processor must be a number")
         what = f"{clipped(name, 200)} to processor {index}"
@@ -517,28 +481,20 @@ class Api:
     def _records(self, session: Session, question: Question) -> Any:
         return records_of(
             session.admin,
-            _named(question),
-            _number(question, "partition", 0, _MOST_PARTITION),
+            name_of(question),
+            number_of(question, "partition", 0, MOST_PARTITION),
             self._schemas.page(),
-            offset=_number(question, "offset", -1),
-            timestamp_ms=_number(question, "timestamp_ms", -1),
-            limit=_number(question, "limit", 50),
-            key=_key(question),
+            offset=number_of(question, "offset", -1),
+            timestamp_ms=number_of(question, "timestamp_ms", -1),
+            limit=number_of(question, "limit", 50),
+            key=key_of(question),
         )
 
     def _create_topic(self, session: Session, question: Question) -> None:
         partitions = question.body.get("partitions", 1)
         if not isinstance(partitions, int) or not 0 < partitions < 1 << 31:
             raise ConsoleError(400, "partitions must be a number above 0")
-        session.admin.create_topic(_text(question, "name"), partitions, replication_factor=-1)
-
-
-def _named(question: Question) -> str:
-    """Return the name in the query. Only a group's name may be empty. Raises ConsoleError."""
-    name = question.query.get("name")
-    if name is None or not _is_unicode(name):
-        raise ConsoleError(400, "the query needs a name")
-    return name
+        session.admin.create_topic(text_of(question, "name"), partitions, replication_factor=-1)
 
 
 def _shown(call: Callable[[], Any], _session: Session, _question: Question) -> Any:
@@ -547,37 +503,3 @@ def _shown(call: Callable[[], Any], _session: Session, _question: Question) -> A
 
 def _changed(change: Callable[[Admin, Mapping[str, Any]], None], session: Session, question: Question) -> None:
     change(session.admin, question.body)
-
-
-def _key(question: Question) -> str:
-    key = question.query.get("key", "")
-    if not _is_unicode(key):
-        raise ConsoleError(400, "key must be a text")
-    return key
-
-
-def _is_unicode(text: str) -> bool:
-    """Return False for a text with half of a surrogate pair, which cannot be encoded in a request."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-@contextlib.contextmanager
-def _errors() -> Iterator[None]:
-    """Turn exceptions of connections and calls into ConsoleError."""
-    try:
-        yield
-    except LoginError as error:
-        raise ConsoleError(401, str(error)) from error
-    except KafkaError as error:
-        name = error.error_code.name
-        raise ConsoleError(403 if name.endswith("AUTHORIZATION_FAILED") else 409, str(error), name) from error
-    except ssl.SSLError as error:
-        raise ConsoleError(502, f"TLS with the listener failed, see [console] ca_file: {error.reason}") from error
-    except (OSError, EOFError) as error:
-        raise ConsoleError(502, f"no answer: {error or type(error).__name__}") from error
-    except (ValueError, OverflowError, StructError) as error:
-        raise ConsoleError(400, f"the request cannot be sent: {error}") from error

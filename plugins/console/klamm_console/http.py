@@ -18,7 +18,8 @@ from typing import Any, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from klamm.http import HttpHandler, HttpServer, UnclearBodyError
-from klamm_console.api import Api, ConsoleError
+from klamm_console.api import Api
+from klamm_console.console_errors import ConsoleError
 from klamm_console.live import Stream
 from klamm_console.routes import Answer, Question
 
