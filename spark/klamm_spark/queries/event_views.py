@@ -172,11 +172,19 @@ class DuckDbViews:
         files = files_of(lake)
         wanted = [file for file in files if file.hour_us is not None and period.touches(file.hour_us)]
         condition = f"time_us >= {period.before_us} AND time_us < {period.end_us}"
+        insert = f"INSERT INTO kept BY NAME SELECT * FROM batch WHERE {condition}"
+        import duckdb
+
         with self._reporting_faults():
-            for batch in read_columns(wanted, [field.name for field in FIELDS]):
-                self._database.register("batch", batch)
-                self._database.execute(f"INSERT INTO kept BY NAME SELECT * FROM batch WHERE {condition}")
-                self._database.unregister("batch")
+            for file in wanted:
+                for batch in read_columns([file], [field.name for field in FIELDS]):
+                    self._database.register("batch", batch)
+                    try:
+                        self._database.execute(insert)
+                    except (duckdb.BinderException, duckdb.ConversionException) as error:
+                        # It lacks a column, or has another type there.
+                        raise LakeError(f"{file.path} cannot be read: {' '.join(str(error).split())}") from error
+                    self._database.unregister("batch")
         quarantine = [file for file in files if file.hour_us is None]
         self.bad_lines = sum(len(batch) for batch in read_columns(quarantine, ["bad_line"]))
 

@@ -295,7 +295,7 @@ DAMAGES = {
 
 
 @pytest.mark.timeout(1000)
-@pytest.mark.parametrize("command", commands_on_lakes())
+@pytest.mark.parametrize("command", list(commands_on_lakes()))
 def test_no_command_fills_the_memory(places, tmp_path, command):
     """Each command meets each damage, and each damage each kind of file."""
     lines, paths = [], list(places.values())

@@ -247,3 +247,18 @@ def test_no_changed_footer_ends_the_process(tmp_path):
     )
     assert done.returncode == 0, done.stderr[-1000:]
     assert int(done.stdout) > 100
+
+
+@pytest.mark.parametrize("values", [None, ["soon"]])
+@pytest.mark.parametrize("command", ["report", "detect"])
+def test_a_file_without_times_is_named(tmp_path, command, values, capsys):
+    import pyarrow.parquet as pq
+
+    write_sample_spool(tmp_path / "spool", sample_events(1))
+    assert cli.main(["ship", "--once", "--spool", str(tmp_path / "spool"), "--lake", str(tmp_path / "lake")]) == 0
+    (file,) = files_of(Lake(tmp_path / "lake"))
+    rows = pq.ParquetFile(file.path).read().drop_columns(["time_us"])
+    pq.write_table(rows if values is None else rows.append_column("time_us", [values]), file.path)
+    capsys.readouterr()
+    assert cli.main([command, str(tmp_path / "lake")]) == 2
+    assert f"{file.path} cannot be read: " in capsys.readouterr().err
