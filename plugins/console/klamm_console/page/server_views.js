@@ -12,6 +12,21 @@ function gauge(title, value, text, share, note) {
     el("div", { class: "dim" }, note));
 }
 
+// The card of each stage that limits the server; a quota has none.
+const CARDS = { accept: "Accept", handshake: "Set-up", processor: "Processors", interpreter: "Processors", pool: "Memory",
+  queue: "Queue", handler: "Handlers", disk: "Disk", send: "Answers" };
+
+// What `klamm explain` finds; null while that is not known.
+function limits(found) {
+  if (!found) return null;
+  if (!found.length) return el("p", { class: "dim" }, "Nothing limits this server now.");
+  return [
+    el("h2", {}, "What limits this server now"),
+    el("ul", {}, found.map((one) => el("li", {}, el("b", {}, one.stage), `: ${one.text}`,
+      one.look_at.map((each) => el("div", { class: "dim" }, `look at: ${each}`))))),
+  ];
+}
+
 let before = null;
 
 function stages(now) {
@@ -26,7 +41,7 @@ function stages(now) {
   // The seconds of workers are added up.
   const blocked = rate("acceptor_blocked_s") / Math.max(1, s.workers_ready || 1);
   const percent = (share) => `${Math.round(share * 100)} %`;
-  return el("ol", { class: "stages", "aria-label": "Stages of a request" },
+  const cards = el("ol", { class: "stages", "aria-label": "Stages of a request" },
     gauge("Accept", s.accept_queue, number(s.accept_queue), s.accept_queue / Math.max(1, s.accept_queue_limit),
       `of ${number(s.accept_queue_limit)} new connections wait; blocked ${percent(blocked)}`),
     gauge("Set-up", s.connections_in_setup, number(s.connections_in_setup), null,
@@ -41,6 +56,11 @@ function stages(now) {
     gauge("Disk", rate("flush"), percent(rate("flush")), Math.min(1, rate("flush")), "of the time in syncs"),
     gauge("Answers", s.answers_waiting, number(s.answers_waiting), null,
       `wait; ${bytes(rate("received_bytes"))}/s in, ${bytes(rate("sent_bytes"))}/s out`));
+  const limiting = new Set((now.limits || []).map((one) => CARDS[one.stage]));
+  for (const card of cards.children) {
+    if (limiting.has(card.firstChild.textContent)) card.append(el("strong", { class: "error limits" }, "limits now"));
+  }
+  return cards;
 }
 
 export function overview(now) {
@@ -48,6 +68,7 @@ export function overview(now) {
   return [
     el("h1", {}, "Overview"),
     stages(now),
+    ...[limits(now.limits)].flat(),
     now.stages.workers ? el("p", { class: now.stages.workers_ready < now.stages.workers ? "error" : "" },
       `${now.stages.workers_ready} of ${now.stages.workers} workers serve; ${now.stages.workers_restarted} have been restarted`) : null,
     now.cluster.unanswered
@@ -100,6 +121,7 @@ const ORDERS = [
   ["time of handlers", "handler_ms"],
   ["age of the request", "in_flight_ms"],
   ["bytes held", "held_bytes"],
+  ["bytes unsent", "unsent_bytes"],
   ["received", "received_bytes"],
   ["sent", "sent_bytes"],
 ];
@@ -126,6 +148,7 @@ export function connections(found) {
       ["request", (row) => row.api && `${row.api}, ${milliseconds(row.in_flight_ms)}`],
       ["in flight", (row) => number(row.in_flight), "number"],
       ["held", (row) => bytes(row.held_bytes), "number"],
+      ["unsent", (row) => bytes(row.unsent_bytes), "number"],
       ["time of processors", (row) => milliseconds(row.processor_ms), "number"],
       ["of handlers", (row) => milliseconds(row.handler_ms), "number"],
       ["requests", (row) => number(row.requests), "number"],
