@@ -57,6 +57,9 @@ class Live:
 
 @pytest.fixture
 def live(tmp_path):
+    """Yield `start(text)`, which starts a server with this configuration. The root logger's level is restored."""
+    logger = logging.getLogger()
+    level = logger.level
     started = []
 
     def start(text):
@@ -67,6 +70,7 @@ def live(tmp_path):
     yield start
     for one in started:
         one.embedded.stop()
+    logger.setLevel(level)
 
 
 def broker(**values):

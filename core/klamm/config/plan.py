@@ -18,7 +18,6 @@ from klamm.config.plugin_registry import Found, PluginError, load_factory
 from klamm.config.problems import ConfigError, Problem
 from klamm.config.server_settings import ListenerSettings, ServerSettings
 from klamm.config.setting import specs_of
-from klamm.config.shown import shown
 from klamm.logs.causes import failure
 from klamm.shared.addresses import UNIX_PREFIX
 
@@ -66,6 +65,9 @@ class PartPlan:
 
     def shown(self) -> dict[str, Any]:
         """Return what the part is, where it is from, its settings without secrets, and its own parts, as JSON."""
+        # Here, because a start does not need it: only the console asks.
+        from klamm.config.shown import shown
+
         source = self.found.source
         return {
             "kind": self.found.kind.label,
