@@ -16,7 +16,7 @@ import ssl
 import sys
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -33,6 +33,7 @@ _REVOCATION_LIST: Final = "X509 CRL"
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _VERIFY: Final = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 _CRL_CHECK: Final = {"leaf": ssl.VERIFY_CRL_CHECK_LEAF, "chain": ssl.VERIFY_CRL_CHECK_CHAIN}
+_NOT_OF_CONTEXTS: Final = {"principal_mapping_rules", "reload_interval_ms", "revoke_sessions", "expiry_warning_days"}
 DEFAULT_NAME: Final = "default"
 TRUST_STORE_NAME: Final = "trust_store"
 REVOCATION_LISTS_NAME: Final = "revocation_lists"
@@ -112,8 +113,8 @@ class SslContexts(NamedTuple):
 class SslFiles:
     """The content of the files that the settings name, at one moment.
 
-    `digest` depends on the content of each file, and on the settings that can change while the server runs. Raises
-    SslFilesError for a file that cannot be read.
+    `digest` depends on the content of each file, and on the settings from which contexts are made. Raises SslFilesError
+    for a file that cannot be read.
     """
 
     def __init__(self, settings: SslOptions, environment: Mapping[str, str]) -> None:
@@ -122,7 +123,8 @@ class SslFiles:
         self._default = _identity(settings)
         self._by_host = {host.lower(): _identity(files, f"sni.{host}.") for host, files in settings.sni.items()}
         self._contents = {path: _read(path, key) for path, key in sorted(self._paths().items())}
-        digest = hashlib.sha256(f"{settings.client_auth}\0{settings.ciphers}\0".encode())
+        used = [getattr(settings, one.name) for one in fields(settings) if one.name not in _NOT_OF_CONTEXTS]
+        digest = hashlib.sha256(repr(used).encode())
         for path, content in self._contents.items():
             digest.update(f"{path}\0{len(content)}\0".encode())
             digest.update(content)

@@ -23,6 +23,7 @@ from klamm import (
     Transport,
     clipped,
 )
+from klamm.config import specs_of
 from klamm.metrics import Counter
 from klamm.runtime import Timer
 from klamm_ssl.certificate import subject_name
@@ -57,18 +58,8 @@ class SslTransport(Transport):
     cannot be used, the old content stays in use, and the failure is logged and counted once.
     """
 
-    live_keys = frozenset(
-        {
-            "certificate",
-            "chain",
-            "private_key",
-            "keystore",
-            "trust_store",
-            "principal_mapping_rules",
-            "client_auth",
-            "ciphers",
-        }
-    )
+    # They include all keys from which contexts are made, because a mixture of old and new ones may refuse every client.
+    live_keys = frozenset(specs_of(SslSettings)) - {"reload_interval_ms", "revoke_sessions"}
     security_protocol = "SSL"
     computes_handshake = True
 
@@ -135,14 +126,14 @@ class SslTransport(Transport):
             self._sessions = SessionRegistry(self._listener, _end_session)
 
     def wrap(self, sock: socket.socket, peer: Address) -> SslTransportLayer:
+        # Read before the context, which a reload sets first: an older trust only makes the session check again.
+        trust = self._client_trust
         return SslTransportLayer(
             sock,
             self._contexts.context,
             self._mapper,
             lambda name: self._note_unknown_name(name, peer),
-            functools.partial(self._begin_session, self._client_trust, self._mapper)
-            if self._sessions is not None
-            else None,
+            functools.partial(self._begin_session, trust, self._mapper) if self._sessions is not None else None,
         )
 
     def _trust_of(self, contexts: SslContexts) -> ClientTrust:
@@ -198,10 +189,11 @@ class SslTransport(Transport):
     def reconfigure(self, settings: SslSettings) -> bool:
         """Apply new files and the other settings that may change. Raises SslFilesError."""
         before, self.settings = self.settings, settings
+        seen = self._seen
         try:
             self.reload()
         except SslFilesError:
-            self.settings = before
+            self.settings, self._seen = before, seen
             raise
         self._watch_sessions()
         if settings.principal_mapping_rules != before.principal_mapping_rules:
@@ -224,8 +216,8 @@ class SslTransport(Transport):
                     self._reported_failure = None
                     return
                 self._seen = digest
-                self._contexts = files.contexts()
-                self._client_trust = self._trust_of(self._contexts)
+                contexts = files.contexts()
+                self._contexts, self._client_trust = contexts, self._trust_of(contexts)
         except SslFilesError as error:
             failure = (digest, str(error))
             if failure != self._reported_failure:
