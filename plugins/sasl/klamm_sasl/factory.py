@@ -129,12 +129,14 @@ class SaslAuthenticatorFactory(AuthenticatorFactory):
         if settings != self.settings or list(parts.get("credential_stores", ())) != own:
             return False
         pairs = zip(self._mechanisms.values(), parts["mechanisms"], strict=True)
-        changed = [(mechanism, mechanism.settings, new) for mechanism, new in pairs if new != mechanism.settings]
-        for number, (mechanism, _old, new) in enumerate(changed):
-            if not mechanism.reconfigure(new):
-                for earlier, old, _new in changed[:number]:
-                    earlier.reconfigure(old)
-                return False
+        with ExitStack() as undo:
+            for mechanism, new in pairs:
+                old = mechanism.settings
+                if new != old:
+                    if not mechanism.reconfigure(new):
+                        return False
+                    undo.callback(mechanism.reconfigure, old)
+            undo.pop_all()
         return True
 
     def close(self) -> None:
