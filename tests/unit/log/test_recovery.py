@@ -218,6 +218,21 @@ def test_a_log_that_was_cut_after_a_clean_stop_ends_with_its_last_whole_batch(
         playbook.log.close(START_MS)
 
 
+@pytest.mark.parametrize("length", [-(2**31), -100, -13, -12, -11, 0, 1, 48, 2**31 - 1])
+def test_bytes_behind_the_last_batch_after_a_clean_stop_are_cut_off(open_log: OpenLog, length: int) -> None:
+    playbook = open_log()
+    values = fill(playbook, 3)
+    playbook.log.close(START_MS)
+    path = playbook.directory / "00000000000000000000.log"
+    sound = path.read_bytes()
+    # 48 is less than any batch has.
+    header = struct.pack(">qiib", 3, length, 0, 2 if length == 48 else 0)
+    path.write_bytes(sound + header + bytes(1_000))
+    playbook.open(is_clean=True)
+    assert playbook.values() == values
+    assert path.read_bytes() == sound
+
+
 def test_damaged_leader_epochs_are_done_without(open_log: OpenLog) -> None:
     playbook = open_log()
     fill(playbook, 3)

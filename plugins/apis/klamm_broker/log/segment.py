@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from klamm.wire.records import HEADER_BYTES, NO_TIMESTAMP, RecordBatchHeader, unpack_header
+from klamm.wire.records import HEADER_BYTES, MAGIC, NO_TIMESTAMP, RecordBatchHeader, unpack_header
 from klamm_broker.log.batches import PlacedHeader, read_headers
 from klamm_broker.log.file_operations import FileOperations
 from klamm_broker.log.files import LogFile, OpenFiles
@@ -273,8 +273,11 @@ class LogSegment:
     def is_whole(self) -> bool:
         """Return True if the file ends where its last batch ends."""
         end = self.offset_index.last_position()
-        for batch in read_headers(self.file, end, self.size_bytes):
-            end = batch.position + batch.header.size_bytes
+        for position, header in read_headers(self.file, end, self.size_bytes):
+            if header.magic != MAGIC or header.size_bytes < HEADER_BYTES:
+                # This is no batch, so its length may lead anywhere, even backwards.
+                return False
+            end = position + header.size_bytes
         return end == self.size_bytes
 
     def offset_beyond(self, position: int) -> int | None:
