@@ -10,17 +10,14 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Final
 
 from klamm_metrics.culprits import client_of
-from klamm_metrics.limiting_stages import Finding, findings
+from klamm_metrics.limiting_stages import NEEDED, Finding, findings
 from klamm_metrics.rates import Row, with_rates
 from klamm_metrics.running_server import RunningServer, UnreachableError, add_server_arguments, find
 from klamm_metrics.snapshot import Difference
 from klamm_metrics.top import fetch
 from klamm_metrics.words import printable
-
-_NEEDED: Final = "klamm_processor_busyseconds_total"
 
 
 def main(arguments: list[str]) -> int:
@@ -77,6 +74,6 @@ def observe(
     before, earlier = fetch(server), server.connections()
     sleep(interval_s)
     now, later = fetch(server), server.connections()
-    if now.value(_NEEDED) is None:
-        raise UnreachableError(f"{server.metrics_url} has no {_NEEDED}: see [prometheus] include")
+    if now.value(NEEDED) is None:
+        raise UnreachableError(f"{server.metrics_url} has no {NEEDED}: see [prometheus] include")
     return Difference(now, before), with_rates(later, earlier, now.time_s - before.time_s)

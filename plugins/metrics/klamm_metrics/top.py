@@ -14,7 +14,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from klamm_metrics.limiting_stages import findings
+from klamm_metrics.limiting_stages import NEEDED, findings
 from klamm_metrics.rates import Row, with_rates
 from klamm_metrics.running_server import RunningServer, UnreachableError, add_server_arguments, find
 from klamm_metrics.snapshot import Difference, Snapshot
@@ -113,7 +113,10 @@ def _limits(seen: Difference, looked: Row | str) -> Text:
     """
     if isinstance(looked, str):
         return Text(printable(f"limits now: unknown without the connections: {looked}") + "\n")
-    lines = ["limits now:" if (found := findings(seen, looked)) else "limits now: nothing"]
+    found = findings(seen, looked)
+    if not found and seen.now.value(NEEDED) is None:
+        return Text(f"limits now: unknown without {NEEDED}: see [prometheus] include\n")
+    lines = ["limits now:" if found else "limits now: nothing"]
     for one in found[:_SHOWN_STAGES]:
         lines += [f"  {one.stage}: {one.text}", f"    look at: {'; '.join(one.look_at[:2])}"]
     return Text("\n".join(map(printable, lines)) + "\n")

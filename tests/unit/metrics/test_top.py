@@ -101,12 +101,16 @@ def test_a_slow_disk_and_slow_readers_are_shown_below_what_limits_the_server():
     assert not [line for line in printed(seen, {**looked, "connections": []}) if line[:3] == ["Clients", "that", "do"]]
 
 
-def test_what_limits_the_server_is_unknown_without_its_connections():
+def test_what_limits_the_server_is_unknown_without_its_connections_and_metrics():
     first = Snapshot.parse("klamm_requestchannel_queuecapacity 4\n", 1.0)
     assert ["limits", "now:", "unknown", "without", "the", "connections:", "401"] in printed(
         Difference(first, None), "401"
     )
-    assert ["limits", "now:", "nothing"] in printed(Difference(first, None), {"connections": [], "unanswered": []})
+    looked = {"connections": [], "unanswered": []}
+    unknown = "limits now: unknown without klamm_processor_busyseconds_total: see [prometheus] include"
+    assert unknown.split() in printed(Difference(first, None), looked)
+    whole = Snapshot.parse("klamm_processor_busyseconds_total 4\n", 1.0)
+    assert ["limits", "now:", "nothing"] in printed(Difference(whole, None), looked)
 
 
 def test_a_client_that_was_not_listed_before_has_no_rates():
