@@ -69,9 +69,7 @@ class CreationRate(ConnectionGate):
             return mean.measure(self._rates.now_ms())
 
     def reconfigure(self, settings: CreationRateSettings) -> bool:
-        """Apply new settings at once. As in Kafka, a waiting acceptor continues to
-        wait.
-        """
+        """Apply new settings at once. As in Kafka, a waiting acceptor continues to wait."""
         overrides = NetworkMap[float](dict(settings.overrides))
         with self._rates.lock:
             self.settings, self._overrides = settings, overrides
