@@ -111,7 +111,7 @@ def replaces_workers(old: ServerPlan, new: ServerPlan) -> bool:
 
 
 def needs_parent(old: ServerPlan, new: ServerPlan) -> bool:
-    """Return True if sockets or parts that the parent of workers has opened would have other settings."""
+    """Return True if sockets, parts or a log that the parent of workers has opened would have other settings."""
     names = {one.name for one in old.listeners} & {one.name for one in new.listeners}
     return _of_parent(old, names) != _of_parent(new, names)
 
@@ -120,7 +120,10 @@ def _of_parent(plan: ServerPlan, names: Collection[str]) -> list[object]:
     listeners = {
         one.name: (one.node, _bound(one), plan.more_ports(one.api_set)) for one in plan.listeners if one.name in names
     }
-    return [listeners, plan.server.worker_count, plan.server.data_dir, [part.name for part in plan.extensions]]
+    server = plan.server
+    # Workers write to the log that the parent has opened, and it ends workers that exceed the deadline.
+    own = server.worker_count, server.data_dir, server.log_file, server.log_format, server.shutdown_deadline_ms
+    return [listeners, own, [part.name for part in plan.extensions]]
 
 
 def _bound(plan: ListenerPlan) -> tuple[object, ...]:

@@ -146,6 +146,9 @@ def test_what_only_a_new_process_can_apply_replaces_the_workers(tmp_path, capsys
         ("backlog = 500", "backlog = 501", "[listeners.a] backlog"),
         (":9092", ":9091", "[listeners.a] bind"),
         ("workers = 2", "workers = 3", "[server] workers"),
+        ("workers = 2", 'workers = 2\nlog_file = "klamm.log"', "[server] log_file"),
+        ("workers = 2", 'workers = 2\nlog_format = "json"', "[server] log_format"),
+        ("workers = 2", "workers = 2\nshutdown_deadline_ms = 60_000", "[server] shutdown_deadline_ms"),
     ],
 )
 def test_a_listener_waits_if_another_change_keeps_the_workers(tmp_path, capsys, old, new, line):
