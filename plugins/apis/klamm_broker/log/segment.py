@@ -273,11 +273,11 @@ class LogSegment:
     def is_whole(self) -> bool:
         """Return True if the file ends where its last batch ends."""
         end = self.offset_index.last_position()
-        for position, header in read_headers(self.file, end, self.size_bytes):
-            if header.magic != MAGIC or header.size_bytes < HEADER_BYTES:
+        for batch in read_headers(self.file, end, self.size_bytes):
+            if batch.header.magic != MAGIC or batch.header.size_bytes < HEADER_BYTES:
                 # This is no batch, so its length may lead anywhere, even backwards.
                 return False
-            end = position + header.size_bytes
+            end = batch.position + batch.header.size_bytes
         return end == self.size_bytes
 
     def offset_beyond(self, position: int) -> int | None:
