@@ -53,9 +53,12 @@ class Findings:
     def look(self, hours: int) -> dict[str, Any]:
         """Return the findings of the last hours, the gravest first, with the time when the command ran.
 
-        If it cannot run, e.g. because DuckDB is not installed, `problem` has the reason.
+        If it cannot run, e.g. because DuckDB is not installed, `problem` has the reason. Raises TimeoutError if other
+        calls keep it busy.
         """
-        with self._lock:
+        if not self._lock.acquire(timeout=self._within_s):
+            raise TimeoutError("the rules still run for others; try again later")
+        try:
             last, now_ns = self._last, self._services.clock.monotonic_ns()
             if last is None or last.hours != hours or now_ns - last.at_ns >= _FRESH_NS:
                 found: dict[str, Any] = {"findings": [], "problem": "", "is_cut": False, "hours": hours}
@@ -64,11 +67,15 @@ class Findings:
                 found |= self._run(spool, hours) if spool else {"problem": "no listener has the observer audit"}
                 last = self._last = _Found(self._services.clock.monotonic_ns(), hours, found)
             return last.content
+        finally:
+            self._lock.release()
 
     def _run(self, spool: str, hours: int) -> dict[str, Any]:
-        command = [sys.executable, "-m", "klamm", "audit", "detect", "--spool", spool, "--since", f"{hours}h"]
-        with tempfile.TemporaryFile() as errors:
-            process = self._start([*command, "--format", "ocsf", "--memory-limit", _MEMORY], errors)
+        # With `-P`, Python does not look for modules in the working directory, to which others may have access.
+        command = [sys.executable, "-P", "-m", "klamm", "audit", "detect", "--spool", spool, "--since", f"{hours}h"]
+        # A process that is killed leaves its temporary files, which are as large as the spool.
+        with tempfile.TemporaryFile() as errors, tempfile.TemporaryDirectory(prefix="klamm-findings-") as folder:
+            process = self._start([*command, "--format", "ocsf", "--memory-limit", _MEMORY], errors, folder)
             if process is None:
                 return {"problem": "the server stops"}
             late = threading.Event()
@@ -88,7 +95,8 @@ class Findings:
                         process.kill()
             finally:
                 timer.cancel()
-            rows = [*_rows(content.splitlines()[: -1 if is_cut or late.is_set() else None])]
+            # A process that is ended, or fails, may leave half a line.
+            rows = [*_rows(content[: content.rfind(b"\n") + 1].splitlines())]
             if late.is_set():
                 problem = (
                     f"the rules ran for {self._within_s:g} s and were ended: choose fewer hours, or use the command"
@@ -100,12 +108,16 @@ class Findings:
                 return {"problem": text or f"klamm audit detect has ended with {process.returncode}", "findings": rows}
             return {"findings": rows, "is_cut": is_cut}
 
-    def _start(self, command: list[str], errors: BinaryIO) -> subprocess.Popen[bytes] | None:
+    def _start(self, command: list[str], errors: BinaryIO, folder: str) -> subprocess.Popen[bytes] | None:
         with self._process_lock:
             if self._is_closed:
                 return None
             process = self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env={**os.environ, "TMPDIR": folder},
             )
         # Windows has no such priorities, and the process may have ended.
         with contextlib.suppress(AttributeError, OSError):

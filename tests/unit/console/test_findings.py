@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import tempfile
 
 import pytest
 
@@ -13,6 +14,9 @@ from klamm_console import findings, trail
 from klamm_console.findings import Findings
 from tests.unit.console.conftest import CONSOLE, HOSTILE, Browser
 from tests.waiting import wait_until
+
+# Code that prints half a line.
+TORN = "print('{\"severity_id\": 4, ', end='', flush=True)"
 
 
 @pytest.fixture
@@ -102,7 +106,7 @@ def test_findings_have_what_the_page_shows(program, tmp_path):
     }
     (command,) = program.commands
     assert command[1:] == [
-        *["-m", "klamm", "audit", "detect", "--spool", str(tmp_path), "--since", "168h"],
+        *["-P", "-m", "klamm", "audit", "detect", "--spool", str(tmp_path), "--since", "168h"],
         *["--format", "ocsf", "--memory-limit", "256MB"],
     ]
 
@@ -122,11 +126,42 @@ def test_the_rules_run_once_a_minute(program):
 
 
 def test_rules_that_take_too_long_are_ended(program):
-    program.prints(finding(1), finding(2), then="import time; time.sleep(600)")
+    program.prints(finding(1), then=f"{TORN}; import time; time.sleep(600)")
     found = Findings(ServerServices(), within_s=5.0).look(24)
     assert "were ended" in found["problem"]
-    # A line that may be torn is left out.
     assert len(found["findings"]) <= 1
+
+
+def test_a_command_that_fails_in_the_middle_of_a_line_has_the_lines_before_it(program):
+    program.prints(finding(1), finding(2), then=f"{TORN}; sys.exit('out of memory')")
+    found = Findings(ServerServices()).look(24)
+    assert (found["problem"], len(found["findings"])) == ("out of memory", 2)
+
+
+def test_a_process_that_is_ended_leaves_no_files(program, monkeypatch, tmp_path):
+    monkeypatch.setattr(findings, "_MAX_BYTES", 10_000)
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    program.code = f"import tempfile; tempfile.mkdtemp()\nwhile True: print({finding(1)!r})"
+    assert Findings(ServerServices()).look(24)["is_cut"]
+    assert [*temporary.iterdir()] == []
+
+
+def test_the_command_takes_no_module_from_the_working_directory(monkeypatch, tmp_path):
+    (tmp_path / "argparse.py").write_text("raise SystemExit('taken from the working directory')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(findings, "spool_of", lambda _services: str(tmp_path / "no spool"))
+    problem = Findings(ServerServices(), within_s=600.0).look(24)["problem"]
+    assert "klamm audit" in problem
+    assert "taken" not in problem
+
+
+def test_who_asks_while_the_rules_run_for_others_is_answered_in_time(program):
+    looks = Findings(ServerServices(), within_s=0.01)
+    with looks._lock, pytest.raises(TimeoutError, match="still run for others"):
+        looks.look(24)
 
 
 def test_an_answer_without_an_end_is_cut(program, monkeypatch):
@@ -142,8 +177,8 @@ def test_a_server_that_stops_ends_the_process(program):
     looks = Findings(ServerServices())
     start = looks._start
 
-    def started(command, errors):
-        process = start(command, errors)
+    def started(*arguments):
+        process = start(*arguments)
         looks.close()
         return process
 
