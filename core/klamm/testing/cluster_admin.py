@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from klamm.runtime.clock import Clock, SystemClock
 from klamm.testing.admin import Admin, ConsumedRecord
+from klamm.testing.outcomes import check_error
 from klamm.testing.raw_client import RawClient
 from klamm.wire.errors import ErrorCode, KafkaError
 from klamm.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -94,6 +95,7 @@ class ClusterAdmin(Admin):
 
     def _coordinator(self, group: str) -> _Once:
         found = super().call(FindCoordinatorRequest(group), _FIND_COORDINATOR_VERSION)
+        check_error(found.error_code, group)
         return self._at((found.host, found.port))
 
 

@@ -129,3 +129,13 @@ def test_a_user_without_the_right_changes_no_offsets(secure):
     admin = Browser(secure)
     admin.log_in("admin")
     assert committed(admin, "readers") == [1]
+
+
+def test_a_refusal_of_the_coordinator_has_its_reason():
+    acl = ["listeners.default.authorizer=acl", 'listeners.default.acl.super_users=["User:root"]']
+    with EmbeddedServer([*CONSOLE, *acl], nodes=3) as running:
+        page = Browser(running)
+        page.log_in()
+        act = {"name": "g", "topic": "t", "partition": 0}
+        refused = [page("delete_offsets", act), page("delete_group", act), page("group?name=g")]
+        assert [(status, found["name"]) for status, found in refused] == [(403, "GROUP_AUTHORIZATION_FAILED")] * 3
