@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import re
 from collections.abc import Iterable, Mapping
 from importlib.resources import files
 from pathlib import PurePath
@@ -29,6 +30,7 @@ COOKIE: Final = "klamm_console"
 """The beginning of the cookie's name. The port follows, because all ports of a host share one set of cookies."""
 _LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 _MAX_BODY_BYTES: Final = 64 * 1024
+_PORT: Final = re.compile(r":[0-9]*\Z")
 _JSON: Final = "application/json"
 _KINDS: Final = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 _HEADERS: Final = {
@@ -115,7 +117,8 @@ class _Handler(HttpHandler):
 
     def _question(self) -> Question:
         body = self._body()
-        if self.headers.get("Host", "").lower().rpartition(":")[0] not in self.server.hosts:
+        # Browsers leave out the port of http and of https.
+        if _PORT.sub("", self.headers.get("Host", "").lower()) not in self.server.hosts:
             raise ConsoleError(421, "this host name is not the console's: [console] hosts can list it")
         try:
             parts = urlsplit(self.path)

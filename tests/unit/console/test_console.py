@@ -183,6 +183,10 @@ def test_an_action_requires_the_secret_of_the_page(browser):
 
 def test_other_names_of_the_address_are_refused(browser):
     assert browser("topics", Host="evil.example:80")[0] == 421
+    assert browser("topics", Host="evil.example")[0] == 421
+    # Browsers leave out the port of http and of https.
+    assert [browser("topics", Host=host)[0] for host in ("localhost", "LOCALHOST:1", "[::1]", "[::1]:1")] == [200] * 4
+    assert [browser("topics", Host=host)[0] for host in ("", ":1", "[::1", "1")] == [421] * 4
 
 
 @pytest.mark.parametrize(
