@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import types
 import typing
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,9 +12,12 @@ from typing import Any, Final
 from klamm.config.setting import SettingSpec, specs_of
 
 HIDDEN: Final = "(hidden)"
-_NAMES_SECRET: Final = re.compile(r"(password|secret|token|key_pem)$", re.IGNORECASE)
-_LOGIN: Final = re.compile(r"(?<=://)[^/@\s]+(?=@)")
-"""The user and the password in a URL."""
+_NAMES_SECRET: Final = re.compile(
+    r"(password|passwd|passphrase|secret|token|credential|jaas([._-]config)?|(private|secret|access|api)[._-]?key|key_pem)s?$",
+    re.IGNORECASE,
+)
+_OF_URL: Final = re.compile(r"(?<=://)\S+(?=@)|(?<=\?)\S+")
+"""The user and the password in a URL, which may contain any character, and its query."""
 
 
 def shown(settings: Any) -> list[dict[str, Any]]:
@@ -36,27 +38,28 @@ def shown(settings: Any) -> list[dict[str, Any]]:
 
 
 def is_secret(spec: SettingSpec) -> bool:
-    """Return True if a value must not be shown: the setting says so, or is a text whose name says so, in a plugin that
-    does not declare its secrets.
+    """Return True if a value must not be shown: the setting says so, or has texts and a name that says so, in a plugin
+    that does not declare its secrets.
     """
-    return spec.secret or (_is_text(spec.kind) and _NAMES_SECRET.search(spec.name) is not None)
+    return spec.secret or (_has_texts(spec.kind) and _NAMES_SECRET.search(spec.name) is not None)
 
 
-def _is_text(kind: Any) -> bool:
-    if typing.get_origin(kind) in (typing.Union, types.UnionType):
-        return str in typing.get_args(kind)
-    return kind is str
+def _has_texts(kind: Any) -> bool:
+    return kind in (str, Any) or any(map(_has_texts, typing.get_args(kind)))
 
 
 def _json(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {row["key"]: row["value"] for row in shown(value) if not row["default"]}
     if isinstance(value, Mapping):
-        return {str(key): _json(each) for key, each in value.items()}
+        # A table without declared settings.
+        return {
+            str(key): HIDDEN if each and _NAMES_SECRET.search(str(key)) else _json(each) for key, each in value.items()
+        }
     if isinstance(value, (list, tuple)):
         return [_json(each) for each in value]
     if isinstance(value, (str, Path)):
-        return _LOGIN.sub(HIDDEN, str(value))
+        return _OF_URL.sub(HIDDEN, str(value)) if "://" in str(value) else str(value)
     # A number of TOML may be infinite or a date, which JSON has no form for.
     is_json = value is None or isinstance(value, (bool, int)) or (isinstance(value, float) and abs(value) < 1e300)
     return value if is_json else str(value)

@@ -6,6 +6,8 @@ import re
 import typing
 from dataclasses import dataclass
 
+import pytest
+
 from klamm import setting
 from klamm.config.plugin_registry import PluginRegistry
 from klamm.config.setting import specs_of
@@ -56,6 +58,47 @@ def test_secrets_are_hidden_wherever_they_are():
     assert rows["address"] == f"https://{HIDDEN}@example.org/x"
     assert rows["below"] == {"host": {"key_pem": HIDDEN, "size": 2}}
     assert (rows["limit"], rows["names"][1]) == ("inf", "b")
+
+
+@pytest.mark.parametrize(
+    ("url", "shown_as"),
+    [
+        ("https://alice:s3cret@9@example.org/x", f"https://{HIDDEN}@example.org/x"),
+        ("amqp://alice:s3/cret@example.org", f"amqp://{HIDDEN}@example.org"),
+        ("https://example.org/x?key=s3cret", f"https://example.org/x?{HIDDEN}"),
+        ("https://alice:s3cret@example.org?key=s3cret#a", f"https://{HIDDEN}@example.org?{HIDDEN}"),
+        ("https://example.org/x", "https://example.org/x"),
+        ("RULE:^(.+?)@EXAMPLE.ORG$", "RULE:^(.+?)@EXAMPLE.ORG$"),
+    ],
+)
+def test_a_url_has_no_secrets(url, shown_as):
+    (row,) = [row for row in shown(Settings(address=url)) if row["key"] == "address"]
+    assert row["value"] == shown_as
+
+
+@dataclass(frozen=True, slots=True)
+class OfAnotherPlugin:
+    api_key: str = setting("", doc="A secret that is not declared.")
+    passphrases: tuple[str, ...] = setting((), doc="Secrets that are not declared.")
+    tokens: dict[str, str] = setting({}, doc="Secrets that are not declared.")
+    jaas_config: str | None = setting(None, doc="A secret that is not declared.")
+    options: dict[str, typing.Any] = setting({}, doc="A table without declared settings.")
+    max_tokens: int = setting(1, doc="A number.")
+
+
+def test_secrets_that_a_plugin_does_not_declare_are_known_by_their_names():
+    settings = OfAnotherPlugin(
+        "s3cret-1",
+        ("s3cret-2",),
+        {"a": "s3cret-3"},
+        "s3cret-4",
+        {"client": {"secret": "s3cret-5", "id": "a"}, "password": "s3cret-6", "token": ""},
+        7,
+    )
+    rows = {row["key"]: row["value"] for row in shown(settings)}
+    assert "s3cret" not in json.dumps(rows)
+    assert rows["options"] == {"client": {"secret": HIDDEN, "id": "a"}, "password": HIDDEN, "token": ""}
+    assert rows["max_tokens"] == 7
 
 
 def test_a_secret_that_is_not_set_is_shown_as_unset():
