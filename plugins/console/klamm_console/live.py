@@ -67,10 +67,12 @@ class Streams:
         Raises TooManyStreamsError.
         """
         with self._lock:
-            if len(self._open) >= MAX_STREAMS:
-                raise TooManyStreamsError(f"{MAX_STREAMS} streams are open")
-            own = [each for each in self._open if each.user == user and not each.ends.is_set()]
-            for each in own[: max(0, len(own) + 1 - MAX_OF_ONE_USER)]:
+            own = [each for each in self._open if each.user == user]
+            # A stream ends late if its client does not read.
+            if len(self._open) >= MAX_STREAMS or len(own) >= 2 * MAX_OF_ONE_USER:
+                raise TooManyStreamsError(f"{len(self._open)} streams are open, {len(own)} of this user")
+            going = [each for each in own if not each.ends.is_set()]
+            for each in going[: max(0, len(going) + 1 - MAX_OF_ONE_USER)]:
                 each.ends.set()
             made = Stream(user, first, look, every_s, self._remove)
             self._open.append(made)

@@ -230,3 +230,16 @@ def test_the_places_of_streams_are_free_when_they_are_closed():
         streams.open("one more", [], lambda: ("view", []), 60)
     opened[0].close()
     assert streams.open("one more", [], lambda: ("view", []), 60)
+
+
+def test_clients_of_one_user_that_do_not_read_leave_places_for_others():
+    streams = Streams()
+    opened = [streams.open("one", [], lambda: ("view", []), 60) for _ in range(2 * live.MAX_OF_ONE_USER)]
+    half = [True] * live.MAX_OF_ONE_USER
+    assert [each.ends.is_set() for each in opened] == [*half, *(not each for each in half)]
+    with pytest.raises(TooManyStreamsError):
+        streams.open("one", [], lambda: ("view", []), 60)
+    assert streams.open("another", [], lambda: ("view", []), 60)
+    # The first one has been cut.
+    opened[0].close()
+    assert streams.open("one", [], lambda: ("view", []), 60)
