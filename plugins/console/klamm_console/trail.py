@@ -24,9 +24,15 @@ def latest_events(services: ServerServices) -> list[dict[str, Any]]:
 
 
 def spool_of(services: ServerServices) -> str:
-    """Return the folder of the audit's spool, which all workers share; an empty text if there is no audit."""
+    """Return the folder of the audit's spool, which all workers share; an empty text if there is no audit.
+
+    Raises OSError if no worker answers.
+    """
     if services.workers is not None:
-        return str(services.workers.call_one("klamm_console.trail:spool_of", (), _WITHIN_S) or "")
+        found: str | None = services.workers.call_one("klamm_console.trail:spool_of", (), _WITHIN_S)
+        if found is None:
+            raise TimeoutError("no worker has an answer; if one has failed, its log has the reason")
+        return found
     audit = services.shared.find("klamm.audit")
     return "" if audit is None else str(audit.settings.spool)
 

@@ -205,3 +205,8 @@ def test_the_parent_of_workers_asks_one_for_the_spool(tmp_path):
     services.workers = WorkerCalls(lambda *what, **_options: asked.append(what[0]) or {1: None, 2: str(tmp_path)})
     assert trail.spool_of(services) == str(tmp_path)
     assert asked == ["klamm_console.trail:spool_of"]
+    services.workers = WorkerCalls(lambda *_what, **_options: {1: "", 2: None})
+    assert trail.spool_of(services) == "", "the workers have no audit"
+    services.workers = WorkerCalls(lambda *_what, **_options: {1: None, 2: None})
+    with pytest.raises(TimeoutError, match="no worker has an answer"):
+        trail.spool_of(services)
