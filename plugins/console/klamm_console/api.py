@@ -12,7 +12,7 @@ from klamm import ServerServices, clipped
 from klamm.testing import Admin
 from klamm_console import access, changes, cluster, credentials, offsets, server_view
 from klamm_console.console_errors import ConsoleError, errors
-from klamm_console.entry import Entry, LoginError
+from klamm_console.entry import Entry, LoginError, NoListenerError
 from klamm_console.findings import HOURS, Findings
 from klamm_console.live import Shared, Streams, TooManyStreamsError
 from klamm_console.questions import LONGEST_NAME, MOST_PARTITION, key_of, name_of, number_of, text_of
@@ -252,7 +252,11 @@ class Api:
             route = self.routes.get((question.method, question.words[1]))
         if route is None:
             raise ConsoleError(404, "not found")
-        return route.call(question)
+        try:
+            return route.call(question)
+        except NoListenerError as error:
+            # A reload has removed it.
+            raise ConsoleError(502, str(error)) from error
 
     def _for_session(self, call: _Call, right: Right, question: Question) -> Answer:
         session = self._session_of(question)

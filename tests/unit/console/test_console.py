@@ -426,3 +426,16 @@ def test_a_listener_that_does_not_exist_stops_the_start():
 def test_the_address_of_a_registry_has_no_user_and_no_query(url):
     with pytest.raises(ConfigError, match=r"console\.schema_registry: must be a URL without a user"):
         EmbeddedServer([*CONSOLE, f"console.schema_registry={url}"])
+
+
+def test_a_reload_that_removes_the_listener_of_the_console_is_named(caplog):
+    one = [*CONSOLE, "console.listener=other"]
+    both, without = EmbeddedServer([*one, "listeners.other.bind=127.0.0.1:0"]), EmbeddedServer(one)
+    with both as running:
+        page = Browser(running)
+        page.log_in()
+        running.server.change_listeners(running.server.prepare_listeners(without.plan))
+        answers = [page("session"), page("server"), page("events?view=audit"), page.log_in()]
+    assert {status for status, _ in answers} == {502}
+    assert all('there is no listener "other"' in found["error"] for _, found in answers)
+    assert "Traceback" not in caplog.text
