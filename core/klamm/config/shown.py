@@ -59,7 +59,10 @@ def _json(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_json(each) for each in value]
     if isinstance(value, (str, Path)):
-        return _OF_URL.sub(HIDDEN, str(value)) if "://" in str(value) else str(value)
+        text = str(value)
+        if "PRIVATE KEY-----" in text:
+            return HIDDEN
+        return _OF_URL.sub(HIDDEN, text) if "://" in text else text
     # A number of TOML may be infinite or a date, which JSON has no form for.
     is_json = value is None or isinstance(value, (bool, int)) or (isinstance(value, float) and abs(value) < 1e300)
     return value if is_json else str(value)

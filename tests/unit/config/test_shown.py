@@ -61,7 +61,7 @@ def test_secrets_are_hidden_wherever_they_are():
 
 
 @pytest.mark.parametrize(
-    ("url", "shown_as"),
+    ("text", "shown_as"),
     [
         ("https://alice:s3cret@9@example.org/x", f"https://{HIDDEN}@example.org/x"),
         ("amqp://alice:s3/cret@example.org", f"amqp://{HIDDEN}@example.org"),
@@ -69,10 +69,11 @@ def test_secrets_are_hidden_wherever_they_are():
         ("https://alice:s3cret@example.org?key=s3cret#a", f"https://{HIDDEN}@example.org?{HIDDEN}"),
         ("https://example.org/x", "https://example.org/x"),
         ("RULE:^(.+?)@EXAMPLE.ORG$", "RULE:^(.+?)@EXAMPLE.ORG$"),
+        ("a certificate\n-----BEGIN EC PRIVATE KEY-----\ns3cret", HIDDEN),
     ],
 )
-def test_a_url_has_no_secrets(url, shown_as):
-    (row,) = [row for row in shown(Settings(address=url)) if row["key"] == "address"]
+def test_a_text_has_no_secrets(text, shown_as):
+    (row,) = [row for row in shown(Settings(address=text)) if row["key"] == "address"]
     assert row["value"] == shown_as
 
 
