@@ -158,7 +158,7 @@ def test_the_command_takes_no_module_from_the_working_directory(monkeypatch, tmp
     assert "taken" not in problem
 
 
-def test_who_asks_while_the_rules_run_for_others_is_answered_in_time(program):
+def test_a_request_during_the_rules_of_others_is_answered_in_time(program):
     looks = Findings(ServerServices(), within_s=0.01)
     with looks._lock, pytest.raises(TimeoutError, match="still run for others"):
         looks.look(24)
