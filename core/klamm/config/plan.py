@@ -65,7 +65,7 @@ class PartPlan:
 
     def shown(self) -> dict[str, Any]:
         """Return what the part is, where it is from, its settings without secrets, and its own parts, as JSON."""
-        # Here, because a start does not need it: only the console asks.
+        # Only the console needs it, and each import delays a start.
         from klamm.config.shown import shown
 
         source = self.found.source
