@@ -56,7 +56,8 @@ class Api:
         self._latest = Shared(services.clock, lambda: latest_events(services))
         self.routes: dict[tuple[str, str], Route] = {
             (each.method, each.name): each
-            for each in (*self._open(), *self._views(), *self._actions(), *self._of_the_kit())
+            for routes in (self._open(), self._views(), self._actions(), self._of_the_kit())
+            for each in routes
         }
 
     def _open(self) -> Iterator[Route]:
@@ -77,19 +78,25 @@ class Api:
         )
 
     def _views(self) -> Iterator[Route]:
-        def view(
-            name: str,
-            summary: str,
-            call: _Call,
-            *arguments: Argument,
-            rows: bool = False,
-            right: Right = "",
-            every_s: float = 0.0,
-        ) -> Route:
-            answer: Literal["array", "object"] = "array" if rows else "object"
-            ask = functools.partial(self._for_session, call, right)
-            return Route("GET", name, summary, ask, arguments, answer, right=right, every_s=every_s)
+        yield from self._views_of_server()
+        yield from self._views_of_cluster()
+        yield from self._views_of_audit()
 
+    def _view(
+        self,
+        name: str,
+        summary: str,
+        call: _Call,
+        *arguments: Argument,
+        rows: bool = False,
+        right: Right = "",
+        every_s: float = 0.0,
+    ) -> Route:
+        answer: Literal["array", "object"] = "array" if rows else "object"
+        ask = functools.partial(self._for_session, call, right)
+        return Route("GET", name, summary, ask, arguments, answer, right=right, every_s=every_s)
+
+    def _views_of_server(self) -> Iterator[Route]:
         yield Route(
             "GET",
             "events",
@@ -99,29 +106,31 @@ class Api:
             (Argument("view", "One of server, connections, groups, transactions, audit."),),
             "events",
         )
-        yield view(
+        yield self._view(
             "server",
             "The cluster, the listeners, the stages of a request, and certificates.",
             self._server,
             right="Describe",
             every_s=2,
         )
-        yield view("connections", "The open connections.", self._connections, right="Describe", every_s=2)
-        yield view(
+        yield self._view("connections", "The open connections.", self._connections, right="Describe", every_s=2)
+        yield self._view(
             "listener",
             "The parts of a listener with their settings as they are in use. Secrets are hidden.",
             self._listener,
             _NAMED,
             right="Describe",
         )
-        yield view("topics", "The topics.", lambda session, _: cluster.topics(session.admin), rows=True)
-        yield view(
+
+    def _views_of_cluster(self) -> Iterator[Route]:
+        yield self._view("topics", "The topics.", lambda session, _: cluster.topics(session.admin), rows=True)
+        yield self._view(
             "topic",
             "Partitions and configs of a topic.",
             lambda session, question: cluster.topic(session.admin, name_of(question)),
             _NAMED,
         )
-        yield view(
+        yield self._view(
             "records",
             "Records of a partition.",
             self._records,
@@ -134,32 +143,34 @@ class Api:
             Argument("limit", "The maximum number of records, 50 by default.", "integer", required=False),
             Argument("key", "Only records with this key. One request searches up to 100,000 records.", required=False),
         )
-        yield view(
+        yield self._view(
             "groups",
             "The groups of all kinds, the first ones with their lag.",
             lambda session, _: cluster.groups(session.admin),
             rows=True,
             every_s=10,
         )
-        yield view(
+        yield self._view(
             "group",
             "Members, offsets and lag of a group.",
             lambda session, question: cluster.group(session.admin, name_of(question)),
             _NAMED,
         )
-        yield view(
+        yield self._view(
             "transactions",
             "The transactions.",
             lambda session, _: cluster.transactions(session.admin),
             rows=True,
             every_s=5,
         )
-        yield view("quotas", "The quotas.", lambda session, _: cluster.quotas(session.admin), rows=True)
-        yield view(
+        yield self._view("quotas", "The quotas.", lambda session, _: cluster.quotas(session.admin), rows=True)
+        yield self._view(
             "users", "The users with SCRAM credentials.", lambda session, _: credentials.users(session.admin), rows=True
         )
-        yield view("acls", "The ACLs.", lambda session, _: cluster.acls(session.admin), rows=True)
-        yield view(
+        yield self._view("acls", "The ACLs.", lambda session, _: cluster.acls(session.admin), rows=True)
+
+    def _views_of_audit(self) -> Iterator[Route]:
+        yield self._view(
             "audit",
             "The latest events of the audit since the start.",
             lambda _, asked: self._latest(is_live=asked.is_live),
@@ -167,14 +178,14 @@ class Api:
             right="Alter",
             every_s=5,
         )
-        yield view(
+        yield self._view(
             "findings",
             "What the rules of `klamm audit detect` find in the audit's spool. Waits up to a minute.",
             self._found,
             Argument("hours", f"One of {', '.join(map(str, HOURS))}; 24 by default.", "integer", required=False),
             right="Alter",
         )
-        yield view(
+        yield self._view(
             "access",
             "The operations that a principal may perform, and the reasons, by a listener's authorizer.",
             self._access,
