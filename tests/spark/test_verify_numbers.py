@@ -167,6 +167,20 @@ def test_rows_with_nan_or_infinity_count_as_unchanged(ship, tmp_path, more):
     assert code == 0, said
 
 
+def test_numbers_of_a_segment_in_the_quarantine_count_as_not_shipped(ship, tmp_path, monkeypatch):
+    """The rows of the quarantine give the bytes of the segment, but they have no numbers."""
+    from klamm_spark.lake import verify
+
+    settings = settings_of(tmp_path / "lake")
+    events = [event | ({"time_us": -1} if 10 <= event["seq"] < 20 else {}) for event in sample_events(30)]
+    write_sample_spool(tmp_path / "spool", events, events_per_segment=10)
+    ship(tmp_path / "spool", settings)
+    code, said = found = verified(tmp_path / "spool", settings)
+    assert (code, "  not shipped: 10-19" in said) == (3, True)
+    monkeypatch.setattr(verify, "read_seals", lambda lake: KnownSeals({}, []))
+    assert verified(tmp_path / "spool", settings) == found
+
+
 def attack(choose, paths, files):
     """Change a segment, its seal or rows of the lake, or take one away."""
     path = choose.choice(paths)

@@ -28,7 +28,7 @@ from klamm_spark.lake.sisters import check_sisters
 from klamm_spark.lake.tasks import Tasks
 from klamm_spark.settings.spark import Pipeline
 from klamm_spark.spool.chain import NodeFolder, read_folders, read_numbers
-from klamm_spark.spool.layout import node_folders, stream_mark
+from klamm_spark.spool.layout import Seal, node_folders, stream_mark
 from klamm_spark.spool.reader import require_spool, spool_of
 from klamm_spark.storage.filesystems import AnyPath, parse_location, path_of
 
@@ -331,18 +331,21 @@ def _interrupted(events: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 def _add_unread(folders: Sequence[NodeFolder], rows: LakeRows) -> None:
     """Add the numbers of segments of which only the bytes were looked at. Raises OSError."""
-    again = []
+    again = list[tuple[NodeFolder, AnyPath, Seal]]()
     for folder in folders:
-        claimed = defaultdict[NodeBoot, list[tuple[int, int]]](list)
+        same = defaultdict[NodeBoot, list[tuple[AnyPath, Seal]]](list)
         for path, seal in folder.unread:
             if rows.are_bytes_of(seal):
-                claimed[NodeBoot(seal.node, seal.boot)].append((seal.first_seq, seal.last_seq))
+                same[NodeBoot(seal.node, seal.boot)].append((path, seal))
             else:
                 again.append((folder, path, seal))
-        for node_boot, pairs in claimed.items():
-            # The same lines have the same numbers, whatever a seal says.
-            there = Ranges(pairs) & rows.ranges.get(node_boot, Ranges())
-            folder.seqs += ((*node_boot, first, last) for first, last in there)
+        for node_boot, segments in same.items():
+            claimed = Ranges((seal.first_seq, seal.last_seq) for _, seal in segments)
+            if claimed - rows.ranges.get(node_boot, Ranges()):
+                # A seal is wrong about its numbers, or all lines are in the quarantine, whose rows have no numbers.
+                again += ((folder, *segment) for segment in segments)
+            else:
+                folder.seqs += ((*node_boot, first, last) for first, last in claimed)
     found = Tasks().run(read_numbers, [(path, seal) for _, path, seal in again])
     for (folder, _, _), numbers in zip(again, found, strict=True):
         folder.seqs += numbers.seqs
