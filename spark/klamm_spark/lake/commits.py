@@ -10,6 +10,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime
+from itertools import starmap, zip_longest
 from typing import Any, Final, NamedTuple
 
 from klamm_spark.errors import LakeError
@@ -21,7 +22,11 @@ from klamm_spark.storage.filesystems import MOST_COMMIT_BYTES, read_file
 _BY_COLUMN: Final = ("minValues", "maxValues", "nullCount")
 _KNOWN: Final = frozenset((*_BY_COLUMN, "numRecords", "tightBounds"))
 _EPOCH: Final = date(1970, 1, 1)
-_COLUMNS: Final = ("add.path", "add.stats", "add.stats_parsed", "add.partitionValues_parsed")
+_COLUMNS: Final = (
+    *("add.path", "add.stats", "add.stats_parsed", "add.partitionValues_parsed"),
+    *("protocol.minReaderVersion", "metaData.configuration"),
+)
+_HIDING: Final = " gives the table features that ship does not give it, and readers may see other rows"
 _UNREADABLE: Final = "a value that Python has not"
 
 
@@ -67,7 +72,9 @@ def with_statements(lake: Lake, files: Sequence[TableFile]) -> Statements:
 def _adds(lake: Lake, odd: list[str]) -> Iterator[dict[str, Any]]:
     """Yield the added files in all existing commits and checkpoints, each with its path.
 
-    `odd` gets a sentence for each commit with a line that other readers may parse in another way.
+    `odd` gets a sentence for each commit with a line that other readers may parse in another way, and for each file
+    that gives the table features by which readers see other rows. deltalake may overlook those: it believes the
+    checksum of a version, which may say anything.
     """
     import pyarrow as pa
 
@@ -78,21 +85,37 @@ def _adds(lake: Lake, odd: list[str]) -> Iterator[dict[str, Any]]:
             except FileNotFoundError:
                 # It was deleted meanwhile, because it is older than the table keeps commits.
                 continue
-            is_odd = False
+            is_odd = is_hiding = False
             for action in (_parsed(line) for line in lines if line.strip()):
                 is_odd |= not action
+                is_hiding |= _hides(action.get("protocol"), action.get("metaData"))
                 add = action.get("add")
                 if isinstance(add, dict) and isinstance(add.get("path"), str):
                     yield {"path": add["path"], "stats": add.get("stats")}
             if is_odd:
                 odd.append(f"{commit}: a line is no object of JSON, or has a name twice")
+            if is_hiding:
+                odd.append(f"{commit}{_HIDING}")
         for checkpoint in (lake.events / COMMITS).glob("*.checkpoint*.parquet"):
             with open_parquet(pa.BufferReader(read_file(checkpoint))) as parquet:
                 for batch in whole_batches_of(parquet, columns=list(_COLUMNS)):
                     found = filter(None, map(_values, batch.column("add")))
                     yield from (add for add in found if isinstance(add.get("path"), str))
+                    said = (batch.column(name).drop_null().to_pylist() for name in ("protocol", "metaData"))
+                    if any(starmap(_hides, zip_longest(*said))):
+                        odd.append(f"{checkpoint}{_HIDING}")
     except (OSError, ValueError, LookupError, TypeError, pa.ArrowException) as error:
         raise LakeError(f"the commits of {lake.events} cannot be read: {' '.join(str(error).split())}") from error
+
+
+def _hides(protocol: Any, table: Any) -> bool:
+    """Return True if these have features by which readers see other rows or columns. Raises ValueError, TypeError."""
+    for each in (protocol, table):
+        if not isinstance(each, dict | None):
+            return True
+    properties = dict((table or {}).get("configuration") or {})
+    version = (protocol or {}).get("minReaderVersion", 1)
+    return version != 1 or properties.get("delta.columnMapping.mode", "none") != "none"
 
 
 def _values(add: Any) -> dict[str, Any] | None:

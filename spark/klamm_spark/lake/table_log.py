@@ -27,6 +27,8 @@ _SIDECARS: Final = "_sidecars"
 _VERSION: Final = re.compile(r"(\d+)\.")
 _COMMIT: Final = re.compile(r"(\d{20})\.json")
 _WHOLE: Final = re.compile(r"(\d{20})\.checkpoint\.parquet")
+_TEXTS: Final = (".json", ".crc")
+"""The suffixes of commits, and of checksums of versions: deltalake reads the newest of these too, and believes it."""
 _CHECKED: Final = 64
 
 
@@ -38,7 +40,7 @@ def check_table_log(folder: AnyPath, files: Sequence[AnyPath]) -> int:
     commits = [int(found[1]) for path in files if (found := _COMMIT.fullmatch(path.name))]
     whole = [int(found[1]) for path in files if (found := _WHOLE.fullmatch(path.name))]
     # Delta ignores a checkpoint whose version has no commit.
-    newest = max((version for version in whole if version <= max(commits, default=-1)), default=0)
+    newest = max((version for version in whole if version <= max(commits, default=-1)), default=-1)
     left_bytes, commits_bytes = MOST_BYTES, 0
     # Of older versions nothing is read.
     wanted = [path for path in files if (found := _VERSION.match(path.name)) and int(found[1]) >= newest]
@@ -69,7 +71,7 @@ def check_table_log(folder: AnyPath, files: Sequence[AnyPath]) -> int:
 def _checked_bytes(path: AnyPath) -> int:
     """Return the size of a file. Raises OSError if it is too large or invalid."""
     size_bytes = size_of(path)
-    if path.suffix == ".json" and size_bytes > MOST_COMMIT_BYTES:
+    if path.suffix in _TEXTS and size_bytes > MOST_COMMIT_BYTES:
         raise too_large(path, size_bytes, MOST_COMMIT_BYTES)
     if path.suffix == ".parquet" and size_bytes <= MOST_BYTES:
         _check_checkpoint(path, size_bytes, getattr(path.stat(), "st_mtime_ns", 0))
