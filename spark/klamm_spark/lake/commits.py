@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from klamm_spark.errors import LakeError
 from klamm_spark.lake.files import Committed, TableFile
-from klamm_spark.lake.layout import COMMITS, Lake
+from klamm_spark.lake.layout import COMMITS, PARTITIONS, Lake
 from klamm_spark.lake.parquet import open_parquet, whole_batches_of
 from klamm_spark.storage.filesystems import MOST_COMMIT_BYTES, read_file
 
@@ -23,10 +23,10 @@ _BY_COLUMN: Final = ("minValues", "maxValues", "nullCount")
 _KNOWN: Final = frozenset((*_BY_COLUMN, "numRecords", "tightBounds"))
 _EPOCH: Final = date(1970, 1, 1)
 _COLUMNS: Final = (
-    *("add.path", "add.stats", "add.stats_parsed", "add.partitionValues_parsed"),
-    *("protocol.minReaderVersion", "metaData.configuration"),
+    *("add.path", "add.stats", "add.stats_parsed", "add.partitionValues_parsed", "add.deletionVector.sizeInBytes"),
+    *("protocol.minReaderVersion", "metaData.configuration", "metaData.partitionColumns"),
 )
-_HIDING: Final = " gives the table features that ship does not give it, and readers may see other rows"
+_HIDING: Final = " gives the table features or partitions that ship does not give it, and readers may see other rows"
 _UNREADABLE: Final = "a value that Python has not"
 
 
@@ -41,13 +41,17 @@ def with_statements(lake: Lake, files: Sequence[TableFile]) -> Statements:
     """Add the statistics that checkpoints have in columns. Raises LakeError."""
     known = {file.path: file for file in files}
     columns = {field.name for field in lake.table().schema().fields}
-    unread, wrong, odd = dict[str, set[str]](), set[str](), list[str]()
+    unread, wrong, hiding, odd = dict[str, set[str]](), set[str](), set[str](), list[str]()
     for add in _adds(lake, odd):
         path = str(lake.events / add["path"])
         file = known.get(path)
         if file is None:
             continue
         said = unread.setdefault(path, set())
+        vector = add.get("deletionVector")
+        # A checkpoint may have an object of nulls in the place of none.
+        if vector is not None and (not isinstance(vector, dict) or any(each is not None for each in vector.values())):
+            hiding.add(path)
         stats = add.get("stats")
         if isinstance(stats, str):
             said.update(_unread(stats, file.committed[0]))
@@ -66,6 +70,9 @@ def with_statements(lake: Lake, files: Sequence[TableFile]) -> Statements:
         if names
     ]
     sentences += [f"{path}: a checkpoint is wrong about date and hour, and a query may skip rows" for path in wrong]
+    sentences += [
+        f"{path}: its commit has a vector of deleted rows, and other readers skip these" for path in sorted(hiding)
+    ]
     return Statements(list(known.values()), sentences + odd)
 
 
@@ -91,7 +98,7 @@ def _adds(lake: Lake, odd: list[str]) -> Iterator[dict[str, Any]]:
                 is_hiding |= _hides(action.get("protocol"), action.get("metaData"))
                 add = action.get("add")
                 if isinstance(add, dict) and isinstance(add.get("path"), str):
-                    yield {"path": add["path"], "stats": add.get("stats")}
+                    yield {name: add.get(name) for name in ("path", "stats", "deletionVector")}
             if is_odd:
                 odd.append(f"{commit}: a line is no object of JSON, or has a name twice")
             if is_hiding:
@@ -113,6 +120,9 @@ def _hides(protocol: Any, table: Any) -> bool:
     for each in (protocol, table):
         if not isinstance(each, dict | None):
             return True
+    if table is not None and table.get("partitionColumns") != list(PARTITIONS):
+        # Readers take the values of these columns from the commit, and not from the file.
+        return True
     properties = dict((table or {}).get("configuration") or {})
     version = (protocol or {}).get("minReaderVersion", 1)
     return version != 1 or properties.get("delta.columnMapping.mode", "none") != "none"

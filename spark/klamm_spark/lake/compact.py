@@ -53,7 +53,7 @@ def run(pipeline: Pipeline, *, keep_hours: float, say: Callable[[str], None]) ->
 
 def _check_small(files: Sequence[TableFile]) -> None:
     """Raise LakeError if a file that Delta would merge is too large for the memory. Delta itself has no limit."""
-    small = [file for file in files if file.size_bytes < _TARGET_BYTES]
+    small = [file for file in files if (file.size_bytes or 0) < _TARGET_BYTES]
     counts = Counter(file.hour_us for file in small)
     for file in small:
         try:

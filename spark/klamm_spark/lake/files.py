@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from klamm_spark.errors import LakeError
+from klamm_spark.lake.layout import PARTITIONS
 from klamm_spark.lake.parquet import batches_of, open_parquet
 from klamm_spark.storage.filesystems import open_local, path_of, read_file
 
@@ -44,14 +45,14 @@ class TableFile:
     """A file of the table.
 
     `hour_us` is the hour of its rows, None for the quarantine. `problems` are faults of its commit that may lead other
-    readers to another file, or past some of its rows.
+    readers to another file, or past some of its rows. `size_bytes` is the size that its commit says.
     """
 
     path: str
     hour_us: int | None
     committed: tuple[Committed, ...] = field(default=(), compare=False)
     problems: tuple[str, ...] = field(default=(), compare=False)
-    size_bytes: int = field(default=0, compare=False)
+    size_bytes: int | None = field(default=None, compare=False)
 
 
 def files_of(lake: Lake, *, before_us: int | None = None, table: DeltaTable | None = None) -> list[TableFile]:
@@ -114,6 +115,9 @@ def hidden_by(lake: Lake) -> Iterator[str]:
     if protocol.min_reader_version > 1 or properties.get("delta.columnMapping.mode", "none") != "none":
         features = ", ".join(protocol.reader_features or ()) or "column mapping"
         yield f"{lake.events} has features that ship does not give it, and readers may see other rows: {features}"
+    if table.metadata().partition_columns != list(PARTITIONS):
+        names = ", ".join(table.metadata().partition_columns)
+        yield f"{lake.events} is partitioned by other columns, whose values readers take from the commits: {names}"
 
 
 def read_columns(files: Sequence[TableFile], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:

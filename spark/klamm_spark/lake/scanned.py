@@ -32,6 +32,7 @@ from klamm_spark.spool.written_lines import (
     written_lines,
 )
 from klamm_spark.storage.database import connect
+from klamm_spark.storage.filesystems import path_of, size_of
 
 CHANGED: Final = "changed"
 """The digest of a row whose columns contradict each other."""
@@ -195,6 +196,7 @@ class _Segment:
 def _batches(file: TableFile, problems: list[str]) -> Iterator[pa.RecordBatch]:
     """Read a file with the columns of `FILE`. Add its faults to `problems`."""
     with open_file(file) as parquet:
+        size_bytes = size_of(path_of(file.path))
         _check_kept(_ROW_BYTES * parquet.metadata.num_rows)
         # Spark and DuckDB ignore case in names of columns.
         names = filter(_is_alike, parquet.schema_arrow.names)
@@ -207,6 +209,9 @@ def _batches(file: TableFile, problems: list[str]) -> Iterator[pa.RecordBatch]:
                 yield each
     for committed in file.committed:
         checked.check_commit(committed)
+    if file.size_bytes not in (None, size_bytes):
+        # Other readers look for the footer where the file ends then, and there may be another one.
+        problems.append(f"{file.path}: its commit says {file.size_bytes:,} bytes, and it has {size_bytes:,}")
     problems += (f"{file.path}: {line}" for line in (*alike, *checked.problems))
 
 
