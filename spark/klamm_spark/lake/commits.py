@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from klamm_spark.errors import LakeError
 from klamm_spark.lake.files import Committed, TableFile
 from klamm_spark.lake.layout import COMMITS, PARTITIONS, Lake
-from klamm_spark.lake.parquet import open_parquet, whole_batches_of
+from klamm_spark.lake.parquet import open_parquet, packed_batches_of
 from klamm_spark.storage.filesystems import MOST_COMMIT_BYTES, read_file
 
 _BY_COLUMN: Final = ("minValues", "maxValues", "nullCount")
@@ -105,7 +105,7 @@ def _adds(lake: Lake, odd: list[str]) -> Iterator[dict[str, Any]]:
                 odd.append(f"{commit}{_HIDING}")
         for checkpoint in (lake.events / COMMITS).glob("*.checkpoint*.parquet"):
             with open_parquet(pa.BufferReader(read_file(checkpoint))) as parquet:
-                for batch in whole_batches_of(parquet, columns=list(_COLUMNS)):
+                for batch in packed_batches_of(parquet, columns=list(_COLUMNS)):
                     found = filter(None, map(_values, batch.column("add")))
                     yield from (add for add in found if isinstance(add.get("path"), str))
                     said = (batch.column(name).drop_null().to_pylist() for name in ("protocol", "metaData"))
