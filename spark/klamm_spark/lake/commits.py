@@ -108,8 +108,9 @@ def _adds(lake: Lake, odd: list[str]) -> Iterator[dict[str, Any]]:
                 for batch in packed_batches_of(parquet, columns=list(_COLUMNS)):
                     found = filter(None, map(_values, batch.column("add")))
                     yield from (add for add in found if isinstance(add.get("path"), str))
-                    said = (batch.column(name).drop_null().to_pylist() for name in ("protocol", "metaData"))
-                    if any(starmap(_hides, zip_longest(*said))):
+                    names = [name for name in ("protocol", "metaData") if name in batch.schema.names]
+                    said = {name: batch.column(name).drop_null().to_pylist() for name in names}
+                    if any(starmap(_hides, zip_longest(said.get("protocol", ()), said.get("metaData", ())))):
                         odd.append(f"{checkpoint}{_HIDING}")
     except (OSError, ValueError, LookupError, TypeError, pa.ArrowException) as error:
         raise LakeError(f"the commits of {lake.events} cannot be read: {' '.join(str(error).split())}") from error
@@ -124,8 +125,9 @@ def _hides(protocol: Any, table: Any) -> bool:
         # Readers take the values of these columns from the commit, and not from the file.
         return True
     properties = dict((table or {}).get("configuration") or {})
-    version = (protocol or {}).get("minReaderVersion", 1)
-    return version != 1 or properties.get("delta.columnMapping.mode", "none") != "none"
+    version: object = (protocol or {}).get("minReaderVersion", 1)
+    mode: object = properties.get("delta.columnMapping.mode", "none")
+    return version != 1 or mode != "none"
 
 
 def _values(add: Any) -> dict[str, Any] | None:
