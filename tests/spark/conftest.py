@@ -47,7 +47,7 @@ def settings_of(lake: Path | str, **changes: Any) -> Any:
 
 
 def reseal(paths: list[Path]) -> None:
-    """Write the seals of these segments again, as if the segments of a node had been written as they are now."""
+    """Write seals that fit the present content of these segments. The first segment begins the chain of its stream."""
     chain = NO_CHAIN
     for path in paths:
         data, seal = path.read_bytes(), Seal.read(path.with_suffix(SEAL_SUFFIX))

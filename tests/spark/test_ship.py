@@ -66,7 +66,7 @@ def test_progress_and_summary_show_the_counts(shipped):
     assert f"shipped {EVENTS:,} events in 2 batches" in said, "a copy of a segment adds nothing"
     assert f"{len(BAD_LINES)} lines are not events" in said
     assert "events/s" in said
-    assert "nothing behind the spool" in said
+    assert "no segments left to ship" in said
 
 
 def test_the_bytes_of_a_batch_are_limited(ship, tmp_path):

@@ -66,7 +66,7 @@ def _in_a_process(tmp_path, write, size):
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
     assert f"shipped {3 * size:,} events in 3 batches" in log.read_text()
-    assert "nothing behind the spool" in log.read_text()
+    assert "no segments left to ship" in log.read_text()
     assert "ERROR" not in log.read_text(), "an end in order looks like one"
 
 

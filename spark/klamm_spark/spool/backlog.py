@@ -1,6 +1,6 @@
 """`SpoolBacklog`: finds the segments that are sealed and not shipped. `ship` uses it.
 
-It does not list a folder again that has no such segment and has not changed.
+If a local folder has no such segment, `look` lists it again only after a change of the folder.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from klamm_spark.storage.filesystems import AnyPath
 _SETTLED_NS: Final = 2_000_000_000
 """A folder that has changed within this time may change again without a newer time of change."""
 _MOST_SEALS: Final = 1000
-"""If at most this many segments wait, the text about them has the number of events, which needs all seals."""
+"""If at most this many segments wait, the text about them has the number of their events. For this number, the seal of
+each segment is read.
+"""
 
 
 class Waiting(NamedTuple):
@@ -82,10 +84,10 @@ class SpoolBacklog:
     def __str__(self) -> str:
         waiting = self.waiting()
         if not waiting:
-            return "nothing behind the spool"
+            return "no segments left to ship"
         events = ""
         if len(waiting) <= _MOST_SEALS and isinstance(self._spool, Path):
             seals = (read_seal(each.path) for each in waiting)
             events = f"{sum(seal.events for seal in seals if seal is not None):,} events, "
         size_bytes = sum(each.size_bytes for each in waiting)
-        return f"{len(waiting):,} segments ({events}{size_bytes / 1e6:,.1f} MB) behind the spool"
+        return f"{len(waiting):,} segments ({events}{size_bytes / 1e6:,.1f} MB) left to ship"

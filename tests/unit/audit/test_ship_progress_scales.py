@@ -75,7 +75,7 @@ def test_the_backlog_follows_the_spool(tmp_path):
     known = set()
     backlog = SpoolBacklog(tmp_path / "spool", known)
     backlog.look()
-    assert str(backlog).startswith("4 segments (100 events, 0.1 MB) behind")
+    assert str(backlog).startswith("4 segments (100 events, 0.1 MB) left to ship")
     known.add(stem_of(paths[0]))
     # A copy is not another segment, a segment that retention has deleted does not wait, and a missing folder is no
     # error.
@@ -89,7 +89,7 @@ def test_the_backlog_follows_the_spool(tmp_path):
         path.unlink()
     paths[0].parent.rmdir()
     backlog.look()
-    assert str(backlog) == "nothing behind the spool"
+    assert str(backlog) == "no segments left to ship"
 
 
 def test_deleted_segments_take_no_memory(tmp_path):
@@ -135,7 +135,7 @@ def test_a_folder_is_listed_again_while_its_last_change_is_recent(tmp_path):
     assert add(1)
     clock.advance_ms(10_000)
     backlog.look()
-    assert not add(2), "it is not expected to change without a later time"
+    assert not add(2), "a folder is not listed again if the time of its last change is the same"
 
 
 def test_the_first_existing_copy_of_a_segment_waits(tmp_path):
