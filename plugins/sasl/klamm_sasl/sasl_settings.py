@@ -82,8 +82,8 @@ class SaslSettings:
     )
     suspect_check_percent: int = setting(
         1,
-        doc="Percentage of one processor's time for checks of passwords from addresses that have tried many wrong "
-        "ones; 100 treats them like all others.",
+        doc="Upper limit, in percent of one processor's time, for checks of passwords from addresses that have tried "
+        "many wrong ones. 100 is no limit: the passwords are then checked like those from all other addresses.",
         minimum=1,
         maximum=100,
     )
