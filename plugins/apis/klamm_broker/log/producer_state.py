@@ -61,8 +61,9 @@ class BatchMetadata(NamedTuple):
 class ProducerStateEntry:
     """One producer. Its epochs, its timestamp and the start offset of its open transaction are -1 if it has none.
 
-    `last_offset` is the offset of the last batch or marker; -1 if the producer has written no batch since the log was
-    opened. It measures the producer's age, because producers choose their timestamps freely.
+    `last_offset` is the offset of the producer's last batch or marker. After `ProducerStateManager.load`, it is the
+    offset of the last batch in the snapshot, or -1 if the snapshot has no batch of the producer. It measures the
+    producer's age, because producers choose their timestamps freely.
     """
 
     __slots__ = (
@@ -101,7 +102,7 @@ class ProducerStateEntry:
         return self.current_transaction_first_offset != NO_OFFSET
 
     def copy(self) -> ProducerStateEntry:
-        """Return a copy for readers that do not hold the lock."""
+        """Return a copy for readers that do not hold the lock. Its `last_offset` is -1."""
         copied = ProducerStateEntry(
             self.producer_id,
             self.producer_epoch,
@@ -144,7 +145,10 @@ class ProducerLimit:
         self.evicted = 0
 
     def added(self, count: int = 1) -> None:
-        """Count producers that are new to a log. The caller may hold the log's lock."""
+        """Called when producers are new to a log. The caller may hold the log's lock.
+
+        Does nothing here. `ProducerTotal` counts the producers.
+        """
 
     def count_evicted(self, count: int) -> None:
         """Count producers that a log has forgotten to make room."""

@@ -103,7 +103,7 @@ def load_log(
         segments = [new_segment(directory, log_start_offset, context)]
         context.operations.sync_directory(directory)
         end_offset = log_start_offset
-    snapshots.remove_behind(end_offset)
+    snapshots.remove_after(end_offset)
     snapshots.keep_only({segment.base_offset for segment in segments})
     if doubtful is None:
         start_offset = snapshots.load_latest(producers, log_start_offset, end_offset)

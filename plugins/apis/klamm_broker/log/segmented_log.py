@@ -295,7 +295,7 @@ class SegmentedLog(LogReader):
         active.truncate_to(end_offset)
         self._drop(dropped)
         self.leader_epochs.truncate_from_end(end_offset)
-        self._snapshots.remove_behind(end_offset)
+        self._snapshots.remove_after(end_offset)
         start_offset = self._snapshots.load_latest(self._producers, self.log_start_offset, end_offset)
         replay(list(kept), self._producers, start_offset, end_offset)
         self._publish(end_offset)

@@ -56,8 +56,8 @@ class ProducerSnapshots:
             self.offsets = tuple(each for each in self.offsets if each != offset)
             self._operations.remove(self._path(offset))
 
-    def remove_behind(self, offset: int) -> None:
-        """Remove the snapshots after an offset."""
+    def remove_after(self, offset: int) -> None:
+        """Remove the snapshots at higher offsets."""
         for candidate in [each for each in self.offsets if each > offset]:
             self.remove(candidate)
 

@@ -17,7 +17,7 @@ from klamm_broker.groups.consumer.reconciliation import next_step
 from klamm_broker.groups.consumer.subscriptions import (
     RegexRefresh,
     Topics,
-    existing_ids,
+    partition_counts,
     refresh_metadata,
     resolve_regexes,
     topics_of,
@@ -55,19 +55,19 @@ class TargetAssignment:
             self._compute(group)
 
     def begin_epoch(self, group: ConsumerGroup) -> None:
-        """Start a new epoch; the next heartbeat computes its target."""
+        """Start a new epoch. `update` computes its target."""
         group.bump_epoch()
         self.rebalances += 1
 
     def member_gone(self, group: ConsumerGroup) -> None:
-        """Start a new epoch, because a member was removed."""
+        """Start a new epoch, because a member was removed. The next heartbeat calls `update`."""
         refresh_metadata(group, self.topics)
         self.begin_epoch(group)
 
     def _compute(self, group: ConsumerGroup) -> None:
         name = group.preferred_assignor or self._settings.group_consumer_assignors[0]
-        counts = existing_ids(group.subscribed_topics, self.topics)
-        ids = {subscribed: frozenset(existing_ids(subscribed, self.topics)) for subscribed in self._sets(group)}
+        counts = partition_counts(group.subscribed_topics, self.topics)
+        ids = {subscribed: frozenset(partition_counts(subscribed, self.topics)) for subscribed in self._sets(group)}
         specs = {
             member_id: MemberSpec(member.instance_id, ids[topics_of(group, member)], group.target_of(member_id))
             for member_id, member in group.members.items()

@@ -178,7 +178,7 @@ def _hash(topics: Iterable[tuple[str, bytes, int]]) -> str:
     return "" if empty else digest.hexdigest()
 
 
-def existing_ids(names: Iterable[str], topics: Topics) -> Mapping[bytes, int]:
-    """Return id and partition count of the existing topics."""
+def partition_counts(names: Iterable[str], topics: Topics) -> Mapping[bytes, int]:
+    """Return the partition counts of the existing topics by their ids."""
     found = (topic for name in names if (topic := topics.get(name)) is not None)
     return {topic.id: len(topic.partitions) for topic in found}

@@ -17,7 +17,7 @@ from klamm_broker.configs.group_config_keys import SHARE_HEARTBEAT_INTERVAL, SHA
 from klamm_broker.configs.group_configs import GroupConfigs
 from klamm_broker.groups.assignors import MemberSpec, Partitions
 from klamm_broker.groups.assignors.simple import assign_shared
-from klamm_broker.groups.consumer.subscriptions import Topics, existing_ids, require_topic_names, topics_hash
+from klamm_broker.groups.consumer.subscriptions import Topics, partition_counts, require_topic_names, topics_hash
 from klamm_broker.groups.epoch_coordinator import DescribedEpochGroup, EpochCoordinator, described, invalid
 from klamm_broker.groups.epoch_group import JOIN_EPOCH, LEAVE_EPOCH, Changes
 from klamm_broker.groups.expiration import ExpirationScheduler
@@ -149,12 +149,12 @@ class ShareCoordinator(EpochCoordinator[ShareGroup, ShareHeartbeat, EpochHeartbe
         self.rebalances += 1
         if not group.members:
             return
-        ids = {each.topics: frozenset(existing_ids(each.topics, topics)) for each in group.members.values()}
+        ids = {each.topics: frozenset(partition_counts(each.topics, topics)) for each in group.members.values()}
         specs = {
             member_id: MemberSpec(None, ids[member.topics], member.target)
             for member_id, member in group.members.items()
         }
-        for member_id, target in assign_shared(specs, existing_ids(names, topics)).items():
+        for member_id, target in assign_shared(specs, partition_counts(names, topics)).items():
             group.put(replace(group.members[member_id], target=target))
         group.assignment_epoch = group.epoch
 

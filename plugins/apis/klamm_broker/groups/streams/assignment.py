@@ -73,7 +73,7 @@ class StreamsAssignment:
             group.has_new_topics = group.changes.group = True
 
     def begin_epoch(self, group: StreamsGroup) -> None:
-        """Start a new epoch. A later heartbeat computes its target."""
+        """Start a new epoch. `compute` computes its target."""
         group.bump_epoch()
         self.rebalances += 1
 
