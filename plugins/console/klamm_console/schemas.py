@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 HEAD_BYTES: Final = 5
 """A zero and the schema's id, before each value that a serializer of a Schema Registry writes."""
 _WITHIN_S: Final = 2.0
-"""For a connection, and for the whole of an answer."""
+"""The time limit for connecting to the registry, and also for reading the whole of its answer."""
 _MAX_SCHEMA_BYTES: Final = 128 << 10
 _MAX_DECODED_BYTES: Final = 1 << 20
 """Decoding takes several times the memory of a value, because it decodes the whole."""
@@ -39,7 +39,10 @@ def _opener() -> urllib.request.OpenerDirector:
 
 
 class _InTime(io.RawIOBase):
-    """The bytes of an answer until its time is over, which a socket's own timeout would give to each of its parts."""
+    """The bytes of an answer. Reading fails if the whole answer takes longer than `_WITHIN_S`.
+
+    The timeout of a socket alone would not do, because it begins again with each part of the answer.
+    """
 
     def __init__(self, sock: socket.socket, content: Any) -> None:
         self._sock = sock
@@ -99,7 +102,10 @@ class Schema:
 
 
 class Schemas:
-    """The schemas of a registry. `url` returns an empty text if none is configured. Any thread may call it."""
+    """The schemas of a registry. Any thread may call all methods.
+
+    `url` returns the address of the registry, or an empty text if none is configured. It is called on any thread.
+    """
 
     def __init__(self, url: Callable[[], str]) -> None:
         self._url = url
