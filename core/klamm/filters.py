@@ -1,6 +1,7 @@
 """Names for authors of a `klamm.RequestFilter`: further results, and the access to records.
 
-`Hold`, `Disconnect` and `EncodedResponse` are results beside messages, `klamm.Answer` and `klamm.KafkaError`.
+A filter returns a message or a `klamm.Answer`, or raises `klamm.KafkaError`. It may also return a `Hold` or an
+`EncodedResponse`, or raise `Disconnect`.
 `RecordAccess` gives the records in Produce, Fetch and ShareFetch.
 """
 

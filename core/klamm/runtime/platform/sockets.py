@@ -9,7 +9,11 @@ from collections.abc import Callable, Collection
 
 
 def ended_connections() -> Callable[[Collection[int]], list[int]]:
-    """Return a function that takes descriptors of connections, and returns those whose connections have ended."""
+    """Return a function that takes descriptors of connections, and returns those that were reset.
+
+    Where the system has `poll`, the function also returns connections that are closed in both directions. It does not
+    return a connection that only the peer has closed.
+    """
     poll = getattr(select, "poll", None)
     if poll is None:
         return lambda descriptors: [descriptor for descriptor in descriptors if _is_reset(descriptor)]
