@@ -383,7 +383,7 @@ def test_a_connection_that_no_processor_can_take_is_closed_and_no_longer_counted
 
 
 def test_memory_of_a_connection_that_is_evicted_while_it_moves_is_released(serve, client_options):
-    """The pool evicts the connection between two processors, when no selector has it."""
+    """The pool evicts the connection after one processor has released it, and before the other one has added it."""
     server = serve("listeners.default.processors=2", "server.queued_max_request_bytes=100000")
     with RawClient(server.address(), **client_options) as client:
         client.call(MetadataRequest(topics=None), 12)
@@ -416,9 +416,10 @@ BROKER = (
 
 
 def produce_and_fetch(server, tls, number, failures):
-    """Send pipelined produce requests, and other requests between them. Each must get the next offset.
+    """Send pipelined Produce and Metadata requests on several connections, one after the other.
 
-    Some connections close in between. At the end every acknowledged record is there.
+    Each Produce request must get the next offset, and each high watermark must follow the last acknowledged record.
+    Each connection is closed in the middle of a request.
     """
     chances = random.Random(number)
     topic, offset = f"t-{number}", 0

@@ -1,4 +1,4 @@
-"""Connections end when the credentials change with which their clients authenticated, over every transport."""
+"""Tests of revoked credentials: the connections that authenticated with them are closed, over every transport."""
 
 import time
 
@@ -106,7 +106,7 @@ def test_a_changed_password_closes_connections_at_once_in_any_state(serve, logge
         if family.name == "klamm:type=Listener,name=SessionsEnded"
     )
     assert sample.labels == {"listener": "default", "reason": "the credential has changed"}
-    assert sample.value >= 1, "one at least: the other waits for its Fetch to be answered"
+    assert sample.value >= 1, "the idle connection is counted, and the other one only when its Fetch is answered"
 
 
 def test_a_user_that_changes_its_own_password_gets_its_answer(serve, logged_in):
@@ -134,7 +134,7 @@ def test_a_setting_keeps_connections_open_as_kafka_does(serve, logged_in):
     alter(logged_in(server, "admin", "root"), remove=["alice"])
     assert is_served(alice)
     assert not [event for event in server.events if event.action == "sessions_ended"]
-    # The session expires, which shows with the next request.
+    # The session has expired, and the next request closes the connection.
     server.advance_ms(600_000)
     assert not is_served(alice)
 

@@ -1,4 +1,4 @@
-"""Tests of files that are replaced in one step: links are not followed, and the mode is never wider than at the end."""
+"""Tests of files that are replaced in one step: links are not followed, and a file gets its mode."""
 
 import os
 
@@ -22,7 +22,7 @@ def test_the_file_is_complete_and_has_its_mode(tmp_path, mode):
         replace_file(file, content, mode)
         assert file.read_bytes() == content
         assert file.stat().st_mode & 0o777 == mode
-    assert list(tmp_path.iterdir()) == [file], "nothing is left beside it"
+    assert list(tmp_path.iterdir()) == [file], "the folder has no other file"
 
 
 def test_a_failure_leaves_only_the_old_file(tmp_path):

@@ -27,12 +27,14 @@ from klamm_broker.groups.consumer import reconciliation
 ACTIONS = ("beat", "lost", "leave", "rejoin")
 """The actions: a heartbeat, a heartbeat whose answer is lost, a leave, and a restart of the client."""
 
-
 FULL = {"rebalance_timeout_ms": REBALANCE_MS, "topics": ["t"]}
 
 
 class Client(NamedTuple):
-    """The knowledge of a client. Its epoch is 0 if it is no member. After a lost answer it sends a full heartbeat."""
+    """The knowledge of a client. The epoch is 0 if the client is not a member, as far as it knows.
+
+    After a lost answer it `is_unsure` and sends a full heartbeat.
+    """
 
     epoch: int = 0
     owned: tuple[tuple[bytes, frozenset[int]], ...] = ()
@@ -43,7 +45,8 @@ class Client(NamedTuple):
 class State:
     """A state.
 
-    `rows` is a digest of the database, and `left` the number of joins, leaves and starts that may follow.
+    `rows` is a digest of the database. `left` is the number of joins, leaves and restarts of clients that the
+    exploration may still add after this state.
     """
 
     rows: bytes
@@ -90,7 +93,10 @@ class Explorer:
         return Client(one.epoch, tuple(sorted(one.owned.items())))
 
     def check(self, state: State) -> None:
-        """Check that no partition has two readers, and that heartbeats alone assign all partitions evenly."""
+        """Check that no partition has two readers, and that heartbeats alone assign all partitions evenly.
+
+        The second check needs clients that all have an epoch.
+        """
         held = [(topic, index) for client in state.clients for topic, all_ in client.owned for index in all_]
         assert len(held) == len(set(held)), "two readers"
         play = self._started(state.database)
@@ -98,7 +104,8 @@ class Explorer:
         for each in members:
             if each.beat(**FULL).error_code is not ErrorCode.NONE:
                 each.epoch = 0
-        # A member whose first answer was lost, and which does not return, keeps its assigned partitions.
+        # If the answer to a client's first heartbeat was lost, the client has no epoch, but the group has it as a
+        # member and keeps partitions for it.
         if not any(client.epoch == 0 for client in state.clients):
             settle(*members)
             counts = sorted(each.count() for each in members)
@@ -130,14 +137,14 @@ class Explorer:
 
 @pytest.fixture
 def path() -> Iterator[Path]:
-    """Return a database in memory if the system has a folder there, because each step writes and syncs."""
+    """Yield the path of a database. Its folder is in memory if the system has `/dev/shm`, because each step syncs."""
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
         yield Path(folder) / "klamm.db"
 
 
 def explore(path: Path, members: int, partitions: int, changes: int) -> int:
-    """Check every state that can be reached with this number of joins, leaves and starts.
+    """Check every state that can be reached with at most `changes` joins, leaves and restarts of clients.
 
     Return the number of states.
     """

@@ -278,7 +278,7 @@ def test_offset_commit_returns_an_error_for_each_partition(desk: Desk, version: 
 
 
 @pytest.mark.parametrize("version", versions(offset_commit))
-def test_offset_commit_without_a_group_accepts_no_generation(desk: Desk, version: int) -> None:
+def test_an_offset_commit_with_a_generation_is_refused_if_the_group_is_missing(desk: Desk, version: int) -> None:
     response = desk.ask(commit_request(version, generation_id_or_member_epoch=4, member_id="m"), version)
     expected = ErrorCode.GROUP_ID_NOT_FOUND if version >= 9 else ErrorCode.ILLEGAL_GENERATION
     assert response.topics[0].partitions[0].error_code == expected
