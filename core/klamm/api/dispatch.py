@@ -102,7 +102,7 @@ class RequestScheduler(Part[_Host], ABC):
     def lane(self, request: RequestContext) -> Hashable:
         """Return the lane of a request.
 
-        If `offer` has no room for a request, the later requests of its lane wait behind it.
+        If `offer` has no room for a request, the later requests of its lane wait too.
         """
         return None
 

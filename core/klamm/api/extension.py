@@ -1,4 +1,4 @@
-"""The contract of server extensions, which are services beside the listeners."""
+"""The contract of server extensions: services that a server runs in addition to its listeners."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _Host: TypeAlias = "ServerServices"
 
 
 class ServerExtension(Part[_Host]):
-    """A service beside the listeners, e.g. an exporter of metrics; `[server] extensions` names it.
+    """A service in addition to the listeners, e.g. an exporter of metrics; `[server] extensions` names it.
 
     The server opens it after every listener is bound and its parts are open, and closes it after all requests have
     ended.

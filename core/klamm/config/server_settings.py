@@ -117,7 +117,7 @@ class ServerSettings:
     request_scheduler: str | None = setting(
         None, doc="Order in which waiting requests reach the handlers.", provider=ProviderKind.REQUEST_SCHEDULER
     )
-    extensions: tuple[str, ...] = setting((), doc="Services beside the listeners, e.g. an exporter of metrics.")
+    extensions: tuple[str, ...] = setting((), doc="Services in addition to the listeners, e.g. an exporter of metrics.")
     metrics: bool = setting(
         True,
         doc="Count requests and time their stages. Metrics that cost nothing until they are read are always available.",

@@ -28,7 +28,7 @@ class ChannelState(enum.Enum):
     """The state of a connection: Kafka's `ChannelState` from a server's view.
 
     ```
-                                     ┌──► FINISHING ──┐ (bytes that are no request: earlier answers left)
+                                     ┌──► FINISHING ──┐ (not a request: earlier answers are to be sent)
                                      │        ▼       │
     HANDSHAKE ──► AUTHENTICATE ──► READY ──► CLOSING ─┴► CLOSED
         │              │             │     (disconnected, received frames left)

@@ -113,7 +113,7 @@ def described(channel: KafkaChannel, processor: int, now_ns: int) -> dict[str, A
 
 
 def running_ns(channel: KafkaChannel, now_ns: int) -> int:
-    """Return the time that a handler has spent on the request in flight, which is counted at its end.
+    """Return the time that a handler has spent on the request in flight. Metrics count it when the request ends.
 
     Any thread may call this. The time is 0 for a request that is not timed.
     """

@@ -131,7 +131,7 @@ class AcceptTurns:
 
     `table` is memory that all workers share. Each worker writes its number of connections plus 1 at its `position`, and
     reads the numbers of the others. 0 means a worker without a process. A number may lag by one connection, so turns
-    balance the workers, but are no exact limit. `connections` returns the number of connections of this worker, for all
+    balance the workers only approximately. `connections` returns the number of connections of this worker, for all
     listeners.
     """
 

@@ -91,7 +91,7 @@ class PipelinedLifecycle(ChannelLifecycle):
         channel.maybe_unmute()
 
     def answered(self, request: PendingRequest) -> None:
-        """Process the answer of a request, which is sent after the answers to earlier requests."""
+        """Process the answer of a request. It is sent after the answers to earlier requests."""
         channel: KafkaChannel = request.channel
         self._count_handler_time(channel, request)
         answers = channel.answers

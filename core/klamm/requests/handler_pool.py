@@ -110,7 +110,7 @@ class KafkaRequestHandlerPool:
         request = self._channel.receive_request()
         if request is not None:
             self._handle(request, meter)
-        # True even if it was only a wake-up, because a request may be behind the wake-up in the queue.
+        # True even if it was only a wake-up, because a request may follow the wake-up in the queue.
         return True
 
     def _handle(self, request: RequestContext, meter: _BusyMeter) -> None:
@@ -129,7 +129,7 @@ class KafkaRequestHandlerPool:
 
     def _loop(self, meter: _BusyMeter) -> None:
         while True:
-            # A waiting thread must not keep its last request in memory, which may have 100 MiB.
+            # A waiting thread must not keep its last request in memory, because a request may have 100 MiB.
             request = None
             try:
                 request = self._channel.receive_request()

@@ -10,7 +10,7 @@ from klamm.runtime.platform import PLATFORM
 
 
 def replace_file(path: Path, content: bytes, mode: int = 0o600, *, sync: bool = True) -> None:
-    """Write a file under a temporary name beside `path` and rename it.
+    """Write a file under a temporary name in the folder of `path`, and rename it to `path`.
 
     So a reader sees either the complete new file or the old one. Another user who may write to the folder cannot
     redirect the write, because the temporary name is random and must not exist, not even as a link. The file gets its
@@ -59,7 +59,7 @@ def make_folder(path: Path) -> None:
 
 
 def _new_file(path: Path) -> tuple[int, Path]:
-    """Create a file beside `path` to which only its user has access; return descriptor and path. Raises OSError."""
+    """Create a file in the folder of `path` for this user only. Return its descriptor and its path. Raises OSError."""
     # `tempfile` does the same, but its import would take a hundredth of the server's start.
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
     while True:

@@ -81,7 +81,7 @@ class Workers:
             queue = self._queues.pop(source)
             work = queue.popleft()
             if queue:
-                # The source goes behind all others.
+                # The source becomes the last one.
                 self._queues[source] = queue
             self._waiting -= 1
             return work

@@ -22,7 +22,7 @@ class DecisionSlots(Generic[_Request, _Key]):
         self._taken_of: dict[str, int] = {}
         self._waiting_of: dict[str, int] = {}
         # The keys that wait, by source and request. The first source is the next. Ordered dicts, because a plain dict
-        # looks for its first item behind all items that were removed.
+        # passes the places of all removed items before it finds its first item.
         self._queues: OrderedDict[str, OrderedDict[_Request, deque[_Key]]] = OrderedDict()
         self.waiting = 0
 

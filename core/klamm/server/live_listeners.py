@@ -153,8 +153,8 @@ class LiveListeners:
             _listen_as(sockets, listener.plan)
         for listener in change.added:
             node = listener.plan.api_set, listener.plan.node
-            beside = [one.is_online for one in self.all if (one.plan.api_set, one.plan.node) == node]
-            if beside and not any(beside):
+            online = [one.is_online for one in self.all if (one.plan.api_set, one.plan.node) == node]
+            if online and not any(online):
                 # The node is stopped.
                 listener.go_offline()
 

@@ -239,7 +239,7 @@ def _change(server: SocketServer, of_file: ServerPlan) -> tuple[ServerPlan, list
 
 
 def _follow_again(server: SocketServer, of_file: ServerPlan) -> None:
-    # A client may have set configs of an added listener meanwhile, which fit only the new plan.
+    # A client may have set configs of an added listener meanwhile. They fit only the new plan.
     with contextlib.suppress(ValueError):
         server.dynamic.follow(of_file)
 

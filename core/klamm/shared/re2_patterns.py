@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 MAX_MEMORY_BYTES: Final = 1_048_576
-"""The maximum memory of a compiled expression. RE2's default is eight times as much, which takes 100 ms to fill."""
+"""The maximum memory of a compiled expression. RE2's default is eight times as much, and filling it takes 100 ms."""
 MAX_UNICODE_CLASSES: Final = 100
 r"""The maximum number of classes like `\pL`. Reading one takes 80 µs."""
 _NO_RE2: Final = "the server has no RE2: google-re2 (the extra `regex` of klamm) is not installed"

@@ -1,4 +1,4 @@
-"""`SecureServer`: a server for tests with TLS, SCRAM and ACLs, which returns the settings that clients need."""
+"""`SecureServer`: a server for tests with TLS, SCRAM and ACLs. It returns the settings that its clients need."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`read_timeline`, which returns the timeline of a server for parts, which have only the server's services."""
+"""`read_timeline`, which returns the timeline of a server to parts. A part has only the services of its server."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ _FLOCK: Final = Struct("@hhqqi0q")
 """The format of C's `struct flock` on Linux: type, whence, start, length, process. Length 0 means the whole file."""
 _LOCKED: Final = frozenset({errno.EACCES, errno.EAGAIN, errno.EDEADLK})
 _LOCKED_AT: Final = 1 << 30
-"""The locked position. It lies behind the end of any file, because Windows lets no other process read locked bytes."""
+"""The locked position. It is after the end of any file, because Windows lets no other process read locked bytes."""
 _LOOK_EVERY_S: Final = 0.01
 
 Lock = Callable[[int], None]

@@ -145,7 +145,7 @@ def _reconfigure(part: Any, settings: Any) -> None:
 
 
 def leaves_its_settings_alone(case: PartCase) -> None:
-    """A part does not change its settings, which other parts share."""
+    """A part does not change its settings, because other parts may share them."""
     before = repr(case.settings)
     with case.opened() as part:
         part.reload()
