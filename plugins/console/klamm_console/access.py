@@ -86,7 +86,7 @@ def _check(_principal: str, host: str, resource_type: str, _name: str, operation
 
 
 def rights_anywhere(services: ServerServices, listener: ListenerContext, *asked: str) -> dict[str, Any]:
-    """Return the result of `rights`; in the parent of workers, ask a worker, which has the authorizers.
+    """Return the result of `rights`; in the parent of workers, ask a worker, because the workers have the authorizers.
 
     Raises OSError if no worker has an answer.
     """

@@ -1,7 +1,7 @@
 """`Findings`: what the rules of `klamm audit detect` find in the audit's spool.
 
 The command runs as a process of its own, with a lower priority and limits of memory and time, because reading a spool
-takes seconds of a processor, which the server's threads need.
+takes seconds of processor time, and the server's threads need the processor.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""`Streams`: the open streams of events, with which pages show a view that changes.
+"""`Streams`: the open streams of events. Pages show views that change with them.
 
-A stream is answered on the thread of its connection, which a page that asks again and again would keep too. It has at
-most one event on its way: while a client does not read, no event is made, and after some time the connection is cut.
+A stream is answered on the thread of its connection. A page that asks again and again would keep this thread too. A
+stream has at most one event on its way: while a client does not read, no event is made, and after some time the
+connection is cut.
 """
 
 from __future__ import annotations

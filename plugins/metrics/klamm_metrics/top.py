@@ -308,8 +308,8 @@ def _clients(seen: Difference) -> Table:
 
 
 def _disk(seen: Difference) -> Table | None:
-    """Return a table of the time in which the disk syncs, and of the threads that are in Produce and Fetch, which wait
-    for it; None without a log.
+    """Return a table of the time in which the disk syncs, and of the threads in Produce and Fetch, because these wait
+    for the disk. None without a log.
     """
     sync = "kafka_log_logflushstats_logflushrateandtimems"
     if seen.now.value(f"{sync}_count") is None:

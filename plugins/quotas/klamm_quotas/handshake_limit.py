@@ -13,7 +13,7 @@ from klamm import Address, Admission, ConnectionGate, Delay, ListenerContext, Re
 from klamm.shared import WorkerShare, source_of
 from klamm_quotas.quota_settings import UNLIMITED, HandshakeLimitSettings, live_keys_of
 
-# A connection that is ready wakes a waiting acceptor earlier, but no waiting connection behind a proxy.
+# A connection that becomes ready wakes a waiting acceptor earlier. It does not wake waiting connections behind a proxy.
 _RETRY_MS: Final = 100
 
 

@@ -223,7 +223,8 @@ def pytest_runtest_makereport(
 def _write_page(item: pytest.Item, page: str, number: int) -> Path:
     """Write the page of a timeline, and return the file.
 
-    The folder is given by `--klamm-timeline`. Otherwise it is beside the JUnit file, or in pytest's temporary folder.
+    The folder is given by `--klamm-timeline`. Otherwise it is in the folder of the JUnit file, or in pytest's temporary
+    folder.
     """
     config = item.config
     folder = config.getoption(_FOLDER_OPTION)

@@ -1,4 +1,4 @@
-"""A copy of a topic's own configs beside its records. If a start finds the directories of a topic that the store does
+"""A copy of a topic's own configs next to its records. If a start finds the directories of a topic that the store does
 not know, it adopts the topic with these configs.
 
 The configs in the store are authoritative. A topic with configs has the copy, as JSON, in the directory of partition 0.

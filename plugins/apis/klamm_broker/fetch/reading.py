@@ -147,7 +147,7 @@ class PendingFetch:
         """Read these partitions, or all that the client wants, in order, until a limit is reached.
 
         The first partition with data returns at least one complete batch, however small the limits are (KIP-74).
-        `again` is True for a read after a wait, which is not counted as another request.
+        `again` is True for a read after a wait. Such a read is not counted as another request.
         """
         reading = Reading()
         remaining = self._max_bytes

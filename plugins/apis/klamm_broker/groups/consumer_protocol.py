@@ -28,7 +28,7 @@ _LATEST: Final = 3
 def subscribed_topics(metadata: bytes) -> frozenset[str]:
     """Return the topic names in a subscription.
 
-    Raises ValueError if the bytes are no subscription: a client may use the protocol type "consumer" for something
+    Raises ValueError if the bytes are not a subscription: a client may use the protocol type "consumer" for something
     else.
     """
     try:

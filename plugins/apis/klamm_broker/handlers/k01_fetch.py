@@ -30,7 +30,7 @@ from klamm_broker.services import BrokerServices
 
 def fetch_records(broker: BrokerServices, request: FetchRequest, context: RequestContext) -> FetchResponse | Pending:
     """Respond with the available records, or wait for more. Runs on the processor's thread, so it must not block."""
-    # A small request may continue a session with many thousand partitions, which another thread then reads.
+    # A small request may continue a session with many thousand partitions. Another thread then reads them.
     if request.session_id and broker.fetch_sessions.size_of(request.session_id) > READ_AT_ONCE:
         context.leave_processor()
     try:

@@ -5,7 +5,7 @@ entity: a name, the default, or any name. Unless `strict` is set, an entity may 
 `ClientQuotasImage.describe`.
 
 - Authorization: DESCRIBE_CONFIGS on the cluster.
-- A type twice, an empty type, a name that contradicts the kind of match, `ip` beside others: INVALID_REQUEST. A type
+- A type twice, an empty type, a name that contradicts the kind of match, `ip` with other types: INVALID_REQUEST. A type
   other than `user`, `client-id`, `ip`: UNSUPPORTED_VERSION.
 
 Only quotas that AlterClientQuotas has set are returned, not the defaults of the configuration.

@@ -4,8 +4,8 @@ Changes of one entity are atomic and durable, and apply from the next request on
 `ClientQuotaControlManager.alterClientQuotas`.
 
 - Authorization: ALTER_CONFIGS on the cluster.
-- An unknown type, an empty name, `ip` beside others, an unknown key, a key twice, a value that is not positive, a byte
-  rate or connection rate that is not whole: INVALID_REQUEST for the entity.
+- An unknown type, an empty name, `ip` with other types, an unknown key, a key twice, a value that is not positive, a
+  byte rate or connection rate that is not whole: INVALID_REQUEST for the entity.
 - An entity that is named twice: INVALID_REQUEST for it, and the first alteration takes effect, as in Kafka.
 - `validate_only` returns the result and changes nothing.
 

@@ -1,4 +1,4 @@
-"""PushTelemetry, version 0 (KIP-714): takes the metrics of a client, which become part of klamm's own metrics.
+"""PushTelemetry, version 0 (KIP-714): takes the metrics of a client, and adds them to klamm's own metrics.
 
 Values are kept by client, name and attributes; increments are added up. Follows `ClientMetricsManager`.
 

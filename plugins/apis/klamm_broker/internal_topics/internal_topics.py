@@ -35,7 +35,7 @@ WRITTEN: Final = (CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE)
 class InternalTopics:
     """All internal topics that are written. Any thread may call any method.
 
-    Life cycle: `open()` → `start()` → `close()`, which is called when no more writes are submitted to the store.
+    Life cycle: `open()` → `start()` → `close()`. Call `close` when no more writes are submitted to the store.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """Share groups (KIP-932) as records of `__consumer_offsets`: `SHARE_GROUPS`, for `sources.py`.
 
-`share_state_records.py` has their positions, which are in `__share_group_state`.
+The positions of the groups are records of `__share_group_state`, see `share_state_records.py`.
 """
 
 from __future__ import annotations

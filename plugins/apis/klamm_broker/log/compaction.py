@@ -165,8 +165,8 @@ class BatchFilter:
         return value is not None or horizon_ms is None or self._now_ms < horizon_ms
 
     def _must_stay(self, header: RecordBatchHeader) -> bool:
-        """Return True for the last batch of the pass, and for the last batch of a producer, from which its sequence
-        numbers continue.
+        """Return True for the last batch of the pass, and for the last batch of a producer, because the producer's
+        sequence numbers continue from there.
         """
         if header.last_offset + 1 == self._end_offset:
             return True

@@ -81,7 +81,7 @@ class DelegationTokens:
             self._require_room(owner)
         now_ms = self._clock.wall_ms()
         lifetime_ms = min(self._max_lifetime_ms, max_lifetime_ms) if max_lifetime_ms > 0 else self._max_lifetime_ms
-        # The first bit is zero so that no id begins with a dash, which command lines interpret as an option.
+        # The first bit is zero, so no id begins with a dash: a command line would take such an id for an option.
         first, *others = self._random_bytes(16)
         token_id = base64.urlsafe_b64encode(bytes([first & 0x7F, *others])).decode().rstrip("=")
         secret = self.hmac_of(token_id)

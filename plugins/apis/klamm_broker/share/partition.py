@@ -144,7 +144,7 @@ class SharePartition:
         deadline_ns: int,
         limits: Limits,
     ) -> list[Acquired]:
-        """Acquire records of batches that were read from `offset` on, which `next_fetch_offset` returned.
+        """Acquire records of batches that were read from `offset` on. `next_fetch_offset` has returned this offset.
 
         It acquires whole batches until there are `max_records`. If `is_strict` is True, it acquires at most
         `max_records`. Offsets between batches, where compaction has removed records, belong to the previous batch.

@@ -25,7 +25,7 @@ class OwnRecords:
         self._clock = clock
 
     def append(self, name: str, records: Sequence[tuple[bytes, bytes]]) -> None:
-        """Append pairs of key and value to the first partition of a topic, which is created if it does not exist.
+        """Append pairs of key and value to the first partition of a topic. The topic is created if it does not exist.
 
         The records are not synced. Raises KafkaError; batches that were appended before the failed one stay.
         """

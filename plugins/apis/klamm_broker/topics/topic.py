@@ -134,7 +134,7 @@ class Partition:
 class TopicTraffic:
     """Traffic of one topic since the start; Kafka's `BrokerTopicMetrics`.
 
-    Several threads add without a lock: the sums are only for metrics, which may miss an addition.
+    Several threads add without a lock, so a sum may miss an addition. The sums are only for metrics.
     """
 
     __slots__ = (

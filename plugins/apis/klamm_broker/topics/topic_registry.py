@@ -50,7 +50,7 @@ KRAFT_METADATA_TOPIC: Final = "__cluster_metadata"
 
 
 def _no_deadline() -> None:
-    """Do nothing: the default `check_turn`, with which a change waits for its turn without a limit."""
+    """Do nothing. With this default of `check_turn`, a change waits for its turn without a limit."""
 
 
 class TopicRegistry:
