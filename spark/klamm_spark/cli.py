@@ -316,7 +316,7 @@ def _place_folder(options: argparse.Namespace) -> None:
 def _place_of_events(options: argparse.Namespace, pipeline: Pipeline) -> Path | Lake:
     """Return the place to read events from: the spool if it is given or if there is no lake yet, else the lake.
 
-    `detect --follow` prefers the spool, which gets events earlier.
+    `detect --follow` prefers the spool, because the spool gets events earlier than the lake.
     """
     lake = Lake.of(pipeline.settings)
     follows = options.command == "detect" and options.follow
@@ -380,7 +380,7 @@ def _run_on_lake(options: argparse.Namespace, pipeline: Pipeline) -> int:
         return _forget(options, pipeline)
     from klamm_spark.lake import verify
 
-    # Do not resolve the path: the resolved name of a pipe is no file.
+    # Do not resolve the path: the resolved name of a pipe is not a file.
     anchors = path_of(options.anchors) if isinstance(options.anchors, str) else options.anchors
     return verify.run(None, pipeline, say=_print, anchors=anchors, checkpoints=options.checkpoint)
 

@@ -37,7 +37,7 @@ REST: Final = (
     *("throttle_time_ms", "response_queue_time_ms", "send_time_ms", "total_time_ms", "total_time_max_ms"),
     *("repeat_count", CLOSED_AFTER, "part", "parts", "resources", "resource_count"),
 )
-"""The fields behind `FIRST`."""
+"""The fields that follow those of `FIRST`."""
 LINE_ORDER: Final = {CONNECTION: (*FIRST, CLOSED_AFTER, *(name for name in REST if name != CLOSED_AFTER))}
 """The order of the fields in lines of a kind, where it is another than `OTHER_ORDER`."""
 OTHER_ORDER: Final = (*FIRST, *REST)

@@ -1,6 +1,6 @@
 """`FindingLog`: the file of findings. It has each finding once, as a line of JSON, even if the process is killed.
 
-A line is written and synced before the state file beside it. After a start, the log reads the lines that the state does
+A line is written and synced before the state file. After a start, the log reads the lines that the state does
 not know yet, and cuts off a line that a crash has left incomplete. Each output gets the lines in order; the state has
 its position in the file. If the process is killed after the delivery of a line and before the state is written, the
 output gets that line again, with the same `uid`. `klamm audit detect` calls all methods on its one thread.

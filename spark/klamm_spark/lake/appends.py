@@ -72,7 +72,7 @@ class Named(NamedTuple):
 
     @staticmethod
     def parse(text: object) -> Named | None:
-        """Return the content of a commit's text, or None if the commit is no append of `ship`."""
+        """Return the content of a commit's text, or None if the commit is not an append of `ship`."""
         try:
             said = json.loads(text) if isinstance(text, str) else None
         except (ValueError, RecursionError):
@@ -235,7 +235,7 @@ def take(ledger: Ledger, owed: Mapping[str, str], waiting: Mapping[str, AnyPath]
 
 
 def read_shipped(ledger: Ledger, path: AnyPath) -> Shipped | None:
-    """Return a segment of the spool for the ledger, which the table has already; None if the ledger sets it aside."""
+    """Return a segment of the spool whose rows the table has already; None if the ledger sets the segment aside."""
     segment = ledger.admit(path)
     if segment is None:
         return None

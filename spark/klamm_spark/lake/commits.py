@@ -145,7 +145,7 @@ def _values(add: Any) -> dict[str, Any] | None:
 
 
 def _committed(parsed: Mapping[str, Any]) -> Committed:
-    # `_unread_columns` has already named values that are no objects.
+    # `_unread_columns` has already named values that are not objects.
     by_column = (values if isinstance(values := parsed.get(kind), dict) else {} for kind in _BY_COLUMN)
     return Committed(
         parsed.get("numRecords"),

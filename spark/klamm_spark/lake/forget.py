@@ -144,7 +144,7 @@ def _record(lake: Lake, queries: Sequence[Query], signer: SealSigner | None, rul
 
 
 def _record_of(old: _Old, seal: Seal, earlier: Forgotten, rule: _Rule) -> tuple[Record, str]:
-    """Return the record of a segment's old rows in one file, and their digests, which it adds to `earlier`."""
+    """Return the record of a segment's old rows in one file, and their digests. Add the digests to `earlier`."""
     if earlier.digests is not None:
         earlier.digests.update(old.digests)
     whole = earlier.digests is None or len(earlier.digests) == seal.events

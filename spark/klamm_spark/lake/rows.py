@@ -1,8 +1,8 @@
 """The check that the rows of the lake match the seals. A row gives its line again, and a seal covers the line's digest.
 
 A task reads each file once, see `klamm_spark.lake.scanned`. Segments whose rows are in several files, or do not match
-their seal, are read again. The digests of a segment's lines, which the ledger has beside the seal, show which event
-differs.
+their seal, are read again. The ledger has the digests of a segment's lines in addition to the seal. They show which
+event differs.
 """
 
 from __future__ import annotations

@@ -269,7 +269,7 @@ def _numbers(batch: pa.RecordBatch) -> Iterator[tuple[str, str, int, int]]:
 
 
 def _lines(batch: pa.RecordBatch, hour_us: int | None, end: str = "") -> Iterator[pa.Array]:
-    """Yield the line of each row, some at a time, with `end` behind it; null for a row whose own columns do not fit
+    """Yield the line of each row, some at a time, with `end` after it; null for a row whose own columns do not fit
     together."""
     events, in_time, at = batch.select(EVENT.names), _is_in_time(batch, hour_us), 0
     for lines in _whole_or_written(batch, events, end):
@@ -303,7 +303,7 @@ def _is_alike(name: str) -> bool:
 
 
 def _events(batch: pa.RecordBatch, wanted: pa.Array, columns: Sequence[str]) -> pa.RecordBatch:
-    """Return some columns of the wanted rows. A row without node, boot or number is no event."""
+    """Return some columns of the wanted rows. A row without node, boot or number is not an event."""
     for name in ("node", "boot", "seq"):
         wanted = pc.and_(wanted, pc.is_valid(batch.column(name)))
     found = batch.select(columns).filter(wanted)

@@ -157,7 +157,7 @@ class TransparencyLog:
         return [entry.to_bytes() for entry in sorted(entry for entry in found if entry is not None)]
 
     def _entry(self, row: SealRow) -> Entry | None:
-        """Return the entry of a row, or None if the log has it, or if the row is invalid, which `verify` reports."""
+        """Return the entry of a row. None if the log has the row, or if it is invalid: then `verify` reports it."""
         if not self._is_new(row):
             return None
         known = self._known.get(row.segment)

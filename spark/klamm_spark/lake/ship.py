@@ -167,7 +167,7 @@ class Shipper:
         try:
             append(self._lake, (file for one in written for file in one.files), named)
         except CommitTooLargeError:
-            # Of events of many hours, which have a file each.
+            # The events are of many hours, and each hour has a file.
             half = len(shipped) // 2
             if not half:
                 raise

@@ -19,7 +19,7 @@ from klamm_spark.lake.files import Committed
 from klamm_spark.lake.parquet import packed_batches_of
 
 _CUT_OFF: Final = timedelta(milliseconds=1)
-"""The error of times in commits, which may have whole milliseconds."""
+"""The time by which a highest time in a commit may be too low, because a commit may have whole milliseconds."""
 
 
 class Bounds(NamedTuple):

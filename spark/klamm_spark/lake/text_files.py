@@ -35,8 +35,8 @@ class TextFile(NamedTuple):
 def read_text_files(folder: AnyPath, columns: Sequence[str]) -> Iterator[TextFile]:
     """Yield the files of a table in the order of their names, with these columns.
 
-    If a value of a file is no text, the file has no rows. If `compact` merges a file into another meanwhile, the other
-    file is read too, after the rest.
+    If a value of a file is not a text, the file has no rows. If `compact` merges a file into another meanwhile, the
+    other file is read too, after the rest.
     """
     read, gone = set[str](), set[str]()
     while True:

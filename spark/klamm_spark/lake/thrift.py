@@ -9,9 +9,9 @@ UNREADABLE: Final = "it has a header or a footer that cannot be read"
 _MOST_BITS: Final = 64
 _MOST_DEPTH: Final = 8
 _MOST_STRUCTURES: Final = 1 << 20
-"""The maximum number of structures. PyArrow takes up to a kilobyte for one, which may be a single byte in the file.
+"""The maximum number of structures. PyArrow takes up to a kilobyte for a structure of a single byte in the file.
 
-The largest files of `compact` have an eighth of it.
+The largest files of `compact` have an eighth of this number.
 """
 _MOST_FIELD: Final = 32
 _MOST_FIELD_ID: Final = (1 << 15) - 1

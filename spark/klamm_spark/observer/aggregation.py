@@ -1,4 +1,4 @@
-"""Aggregation of requests, which are too many to be recorded one by one.
+"""Aggregation of requests, because there are too many to record each of them by itself.
 
 The thread that serves the requests aggregates them before it queues anything. Another thread would keep the interpreter
 from the server for much longer. Requests that are recorded one by one go to the writer's thread. Of the others only
@@ -82,8 +82,8 @@ class Window:
     """The sums of requests of one connection, client id, API and result within one second after the first of them.
 
     The next `individual_left` requests are recorded one by one; the others are added up if `recorded`. The sums of
-    `received_ns`, `started_ns`, `completed_ns` and `sent_ns` give the mean times of the stages. They have `measured`
-    requests, which are a part if there are many.
+    `received_ns`, `started_ns`, `completed_ns` and `sent_ns` give the mean times of the stages. They are the sums of
+    `measured` requests. If there are many requests, only some of them are measured.
     """
 
     end_ns: int
@@ -226,7 +226,7 @@ class Client:
     def _put_apart(self, event: RequestEvent) -> None:
         """Queue a state change or a denied request.
 
-        An executed state change goes to the queue of administration, which a client without rights cannot fill.
+        An executed state change goes to the queue of administration. A client without rights cannot fill this queue.
         Everything else goes to the queue of security.
         """
         intent_id = self.intents.pop(id(event.context), None)

@@ -32,7 +32,8 @@ class DetectSettings:
     """`[audit.detect]`."""
 
     findings: Path | None = setting(
-        None, doc="File that findings are appended to, one JSON line each; beside it is the state `FILE.state`."
+        None,
+        doc="File that findings are appended to, one JSON line each. Its state is `FILE.state` in the same folder.",
     )
     rules: Path | None = setting(
         None, doc="Folder of Sigma rules and filters that run with klamm's own; needs `pip install 'klamm[sigma]'`."

@@ -155,7 +155,7 @@ class _Folder:
 
     def read(self, stem: str, reader: LineReader, elsewhere: Seal | None) -> _Read:
         """Read the files of a segment, on any thread."""
-        # One; others were put beside it.
+        # One file, unless others were added.
         there = self._segments.get(stem, [])
         try:
             # A seal may have come after the listing, with its segment.

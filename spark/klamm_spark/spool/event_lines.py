@@ -5,7 +5,8 @@ line again, byte by byte, and the line's digest shows if the row still fits its 
 line again, e.g. because of an escaped character, Python parses the line, and the row keeps it whole in one of these
 columns:
 
-- `bad_line`: a line that is no event: no JSON object, or a field has the wrong type, or a required field is missing.
+- `bad_line`: a line that is not an event: it is not a JSON object, or a field has the wrong type, or a required field
+  is missing.
 - `newer_line`: an event that a later klamm has written. The known fields are in columns.
 - `kept_line`: any other event whose columns do not give its line again.
 """
@@ -129,7 +130,7 @@ def with_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def rows_one_by_one(lines: Sequence[str]) -> pa.Table:
-    """Return the rows of lines, with the columns of `ROW`. It uses Python, which takes ten times as long as DuckDB."""
+    """Return the rows of lines, with the columns of `ROW`. Python takes ten times as long for this as DuckDB."""
     return pa.Table.from_pylist([row_of(line) for line in lines], ROW)
 
 

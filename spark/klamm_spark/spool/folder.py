@@ -231,7 +231,7 @@ class SpoolFolder:
         self.files.write_whole(folder / f"{seal.segment}{SEAL_SUFFIX}", signed.to_json())
 
     def publish_key(self) -> None:
-        """Write the public key of the signatures beside the segments, unless it is there. Raises OSError."""
+        """Write the public key of the signatures to the folder, unless the folder has it. Raises OSError."""
         if self._signer is not None:
             path = self.path / f"{self._signer.key_id}{PUBLIC_SUFFIX}"
             if not path.exists():

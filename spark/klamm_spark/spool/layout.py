@@ -18,8 +18,8 @@ A server writes three streams. Each has a folder with segments, numbers, a hash 
 boots of `security` end with `s`, and those of `administration` with `a`. Where a text says "a node's folder", it means
 the folder of one stream.
 
-Segments of an earlier klamm are not in folders of days but beside them; readers take both. With `compression = "none"`
-a sealed segment's suffix is `.jsonl`, else `.jsonl.zst` or `.jsonl.gz`.
+Segments of an earlier klamm are in the stream's folder itself, and not in folders of days. Readers take both.
+With `compression = "none"` a sealed segment's suffix is `.jsonl`, else `.jsonl.zst` or `.jsonl.gz`.
 
 A segment's name is the boot and the first `seq` in the segment, with twenty digits, so that names sort by time. Each
 line is one event (see `klamm_spark.events.event`). A segment holds events of one boot only.

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """A boot that ended in a crash: its last durable event, and the number of torn bytes that were cut off behind it.
+    """A boot that ended in a crash: its last durable event, and the number of torn bytes that were cut off after it.
 
     If one of the boot's files could not be read, `unreadable` names the file and the reason. It is then unknown how the
     boot ended, or which events the file held.

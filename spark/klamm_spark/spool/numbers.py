@@ -21,7 +21,9 @@ _NUMBERS: Final = ("gap_first_seq", "gap_last_seq")
 _TIME_US: Final = re.compile(rb'"time_us":(\d{1,16})\D')
 _HOUR_US: Final = 3_600_000_000
 MOST_HOURS: Final = 10_000
-"""Of a segment's events: each hour is a file of the lake. A server whose clock is right has a few."""
+"""The most hours of the events in one segment, because each hour is a file of the lake. The events of a server whose
+clock is right are of a few hours.
+"""
 _MOST: Final = 1 << 63
 """No number of an event reaches this: they have 64 bits."""
 
@@ -37,7 +39,7 @@ class Numbers(NamedTuple):
 
 
 def numbers_of(data: bytes) -> Numbers:
-    """Return the numbers in the uncompressed lines of a segment. A line that is no event has no number."""
+    """Return the numbers in the uncompressed lines of a segment. A line that is not an event has no number."""
     *lines, rest = data.split(b"\n")
     seqs = [] if rest else _in_order(lines)
     return Numbers(seqs or list(_one_by_one([*lines, rest])), gaps_in(data), len(lines))
@@ -91,7 +93,7 @@ def _lines_with(text: bytes, data: bytes) -> Iterator[bytes]:
 
 
 def gaps_in(data: bytes) -> list[dict[str, Any]]:
-    """Return the `audit_gap` events in the whole lines of a segment. Lines that are no valid events are left out."""
+    """Return the `audit_gap` events in the whole lines of a segment. Lines that are not valid events are left out."""
     events = map(_parsed, _lines_with(f'"{AUDIT_GAP}"'.encode(), data[: data.rfind(b"\n") + 1]))
     return [
         event

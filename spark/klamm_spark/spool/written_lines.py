@@ -87,7 +87,7 @@ class _Writer:
         self._escapes = False
 
     def lines(self, events: pa.RecordBatch, end: str) -> Iterator[pa.Array]:
-        """Yield the lines, some at a time, with `end` behind each."""
+        """Yield the lines, some at a time, with `end` after each."""
         is_connection = pc.equal(plain(events.column("kind")), CONNECTION)
         parts: list[_Part] = ["{"]
         for name in (*FIRST, "", *REST):
@@ -112,7 +112,7 @@ class _Writer:
             yield lines
 
     def _parts(self, field: Field, column: pa.Array, before: str) -> list[_Part]:
-        """Return the texts of a column behind its name: of a null there is none."""
+        """Return the texts of a column, each after the name of the field. A null has no text and no name."""
         if column.null_count == len(column):
             return [""]
         if field.type in LISTS and pa.types.is_list(column.type):

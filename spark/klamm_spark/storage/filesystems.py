@@ -27,9 +27,9 @@ MOST_BYTES: Final = 1 << 30
 SMALL_BYTES: Final = 1 << 20
 """The most bytes of a seal, a key, a checkpoint or a time stamp."""
 MOST_COMMIT_BYTES: Final = 64 * 1024**2
-"""The most bytes of a commit as JSON, which takes many times the memory when it is read."""
+"""The most bytes of a commit as JSON, because reading it takes many times the memory."""
 MOST_COMMITS_BYTES: Final = 4 * MOST_COMMIT_BYTES
-"""Of all commits since the last checkpoint, which are read together."""
+"""The most bytes of all commits since the last checkpoint, because they are read together."""
 
 
 class FileSystemError(OSError):

@@ -108,7 +108,7 @@ class Stamp(NamedTuple):
 
 
 def read_stamps(folder: Path, authority: Authority, breaks: list[str]) -> Iterator[Stamp]:
-    """Yield the stamps in the folder of a log. For each file that is no stamp, add a sentence to `breaks`."""
+    """Yield the stamps in the folder of a log. For each file that is not a stamp, add a sentence to `breaks`."""
     for path in sorted((folder / STAMPS).glob(f"*{_SUFFIX}")):
         try:
             note = read_file(path.with_suffix(""), SMALL_BYTES)
