@@ -73,7 +73,7 @@ class DelayedOperation:
         raise NotImplementedError
 
     def on_expiration(self) -> None:
-        """Called before `on_complete` if the delay is over and the condition has not held."""
+        """Called before `on_complete` if the delay is over and the condition has not held. Does nothing here."""
 
     def force_complete(self) -> bool:
         """Complete the operation now, even if the condition does not hold. Return False if it was complete already."""

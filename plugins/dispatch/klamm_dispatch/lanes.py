@@ -57,13 +57,13 @@ class LaneScheduler(RequestScheduler):
         """Return the next request's lane, or None if no lane with requests may run now. The caller holds the lock."""
 
     def _queued(self, lane: Lane) -> None:
-        """Note that a request was appended to the lane. The caller holds the lock."""
+        """Called when a request was appended to the lane. Does nothing here. The caller holds the lock."""
 
     def _started(self, lane: Lane, request: RequestContext) -> None:
-        """Note that a handler has taken the lane's first request. The caller holds the lock."""
+        """Called when a handler has taken the lane's first request. Does nothing here. The caller holds the lock."""
 
     def _finished(self, lane: Lane, request: RequestContext, busy_ns: int) -> None:
-        """Note that a handler has finished the request. The caller holds the lock."""
+        """Called when a handler has finished the request. Does nothing here. The caller holds the lock."""
 
     def offer(self, request: RequestContext) -> bool:
         with self._lock:

@@ -74,7 +74,10 @@ class ParsedSchema(ABC):
         """Return the text that the registry stores."""
 
     def check_new(self) -> None:  # noqa: B027
-        """Raise ValueError for an error that is accepted in a stored schema, but not in a new one."""
+        """Raise ValueError for an error that is accepted in a stored schema, but not in a new one.
+
+        Does nothing here; formats with such errors override it.
+        """
 
     @abstractmethod
     def normalized(self) -> str:

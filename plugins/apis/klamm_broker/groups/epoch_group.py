@@ -173,7 +173,7 @@ class EpochGroup(Group, Generic[MemberT]):
         return taken
 
     def changes_written(self) -> None:
-        """Note that the group's changes are durable."""
+        """Called when the group's changes are durable. Does nothing here; `ShareGroup` overrides it."""
 
     @abstractmethod
     def present_state(self) -> enum.Enum:

@@ -364,7 +364,7 @@ class Group(GroupLock, ABC):
         """Forget members that may join, because the group is being deleted."""
 
     def deletion_written(self) -> None:
-        """Remove the group after its durable deletion, unless a member has joined meanwhile."""
+        """Called after the durable deletion of the group. Does nothing here; `ShareGroup` overrides it."""
 
     @abstractmethod
     def die(self) -> None:
