@@ -11,7 +11,7 @@ from hypothesis.internal.conjecture import providers
 from tests.shares import is_in_share
 from tools.generate_messages import write_between_brokers
 
-# No health check for slow draws, because machines are shared and a slow draw is no fault of the code.
+# No health check for slow draws, because machines are shared and a slow draw is not a fault of the code.
 PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True, database=None)
 
 # Every run on every machine tries the same examples, so that no run fails or passes by luck. A case that other examples
@@ -51,7 +51,7 @@ def seed(pytestconfig: pytest.Config) -> int:
 
 
 PROGRAMS = ("java", "javac", "mvn", "kcat")
-"""Programs that tests start and that are no part of klamm. If one is not installed, its tests are skipped; in CI they
+"""Programs that tests start and that are not part of klamm. If one is not installed, its tests are skipped; in CI they
 fail.
 """
 

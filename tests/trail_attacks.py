@@ -43,7 +43,7 @@ COPIED: Final = ("events", "seals", "keys", "tlog")
 
 
 class HarmlessError(Exception):
-    """Raised if every reader still reads the original content, so that the change is no attack."""
+    """Raised if every reader still reads the original content, so that the change is not an attack."""
 
 
 class TrailAttack(LogAttack):
@@ -184,8 +184,8 @@ class TrailAttack(LogAttack):
 
 
 def files_by_kind(root: Path) -> dict[str, list[Path]]:
-    """Return all files of a lake by kind. Raises AssertionError for a file of an unknown kind, which needs attacks
-    too.
+    """Return all files of a lake by kind. Raises AssertionError for a file of an unknown kind, because such a
+    file needs attacks too.
     """
     found = {kind: [path for path in sorted(root.glob(glob)) if path.is_file()] for kind, glob in KINDS.items()}
     known = set(chain.from_iterable(found.values()))

@@ -248,7 +248,7 @@ class Filtering(RequestFilter):
 
 
 class Asking(RequestFilter):
-    """A filter that asks the filter behind it, or the handler set, for the name of a topic."""
+    """A filter that asks the next filter, or the handler set, for the name of a topic."""
 
     api_keys = (ApiKey.HEARTBEAT,)
 

@@ -46,7 +46,7 @@ def test_records_come_back_as_they_were_sent(api_set, names, tmp_path):
 @on_both
 @pytest.mark.parametrize("names", CHECKED, ids="-".join)
 def test_a_schema_refuses_only_batches_with_invalid_records(api_set, names, tmp_path):
-    """Behind `record_encryption` the schema refuses all values, because they are ciphertext there."""
+    """If the schema comes after `record_encryption`, it refuses all values, because they are ciphertext."""
     sees_plain = "record_encryption" not in names[: names.index("record_validation")]
     with served(api_set, settings_of(names, tmp_path)) as (_broker, front), RawClient(front.address()) as client:
         front.admin.create_topic(STRICT, 2)

@@ -47,7 +47,7 @@ def test_the_gateway_survives_any_bytes_of_clients(front, data):
 
 
 def answers(module, version, choose):
-    """Yield bodies that are no responses of an API, or only a part of one."""
+    """Yield bodies that are not responses of an API, or only a part of a response."""
     valid = vars(module)[f"{module.NAME}Response"]().encode(version)
     yield b""
     yield valid[: len(valid) // 2]

@@ -100,9 +100,9 @@ def test_requests_without_response_wait_at_the_client_if_the_node_does_not_read(
 
 
 def test_a_client_that_has_left_is_noticed_even_if_its_node_does_not_answer():
-    """So many requests wait that the gateway reads no more from the client.
+    """So many requests wait that the gateway reads no more bytes from the client.
 
-    So it does not see the end of the connection.
+    Therefore the gateway does not read the end of the connection.
     """
     with FakeNode() as node, gateway(node.bootstrap, clock=MovingClock()) as front:
         with RawClient(front.address()) as client:

@@ -102,7 +102,7 @@ def greedy_client(server: EmbeddedServer, listener: str = "default") -> Iterator
 
 
 def slowdown(scheduler: str, requests: list[tuple[Message, int]], *settings: str, samples: int = SAMPLES) -> float:
-    """Return a modest client's longest time beside a greedy one, as a multiple of its longest time alone."""
+    """Return a modest client's longest time with a greedy client, as a multiple of its longest time alone."""
     with serving(scheduler, *settings) as server, RawClient(server.address(), client_id="modest") as modest:
         quiet_s = longest_s(modest, requests)
         with greedy_client(server):

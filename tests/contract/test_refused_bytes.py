@@ -151,7 +151,7 @@ def connections(server):
 
 LOOKED_AT, OPAQUE = "looked at", "opaque"
 NO_DELAY = ("rules.all.kind=delay", "rules.all.delay_ms=1", "rules.all.after=1000")
-"""Settings of the filter `faults` that delay no request. Requests behind a delayed one would not reach the node."""
+"""Settings of the filter `faults` that delay no request. Requests after a delayed one would not reach the node."""
 BEFORE_NODES = pytest.mark.parametrize(
     "what",
     [

@@ -1,6 +1,6 @@
 """Two tenants with equal names never see each other, through any API and version.
 
-A new API fails the tests until it has a rule. The tests also put every other registered filter before and behind
+A new API fails the tests until it has a rule. The tests also put every other registered filter before and after
 `topic_prefix`.
 """
 

@@ -115,7 +115,7 @@ def test_filters_of_all_listeners_get_the_brokers_names(tmp_path):
 
 @pytest.mark.parametrize("tenancy", ["before", "behind"])
 def test_names_of_topic_ids_depend_on_the_filters_place(tenancy, tmp_path):
-    """Before `topic_prefix` a filter sees the tenant's names and ids. Behind it a filter sees the broker's."""
+    """Before `topic_prefix` a filter sees the tenant's names and ids. After it a filter sees the broker's."""
     prefix, topic = ("patients-", "1") if tenancy == "before" else ("a.", SECRET)
     settings = [
         *record_filters("default", tmp_path, **{tenancy: ("topic_prefix",)}),

@@ -1,4 +1,4 @@
-"""`Pulse`: a well-behaved client beside the others that notes how long it has to wait."""
+"""`Pulse`: a well-behaved client that notes how long it has to wait while other clients work."""
 
 from __future__ import annotations
 

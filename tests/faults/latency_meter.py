@@ -1,4 +1,4 @@
-"""`LatencyMeter`: measures how long a well-behaved client waits for its answers, alone and beside hostile clients."""
+"""`LatencyMeter`: measures how long a well-behaved client waits for its answers, alone and with hostile clients."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _COMPUTE = [
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """The 99th percentile of a client's latency, beside processes that only compute and beside hostile clients."""
+    """The 99th percentile of a client's latency with processes that only compute, and with hostile clients."""
 
     quiet_p99_ms: float
     p99_ms: float
@@ -91,8 +91,8 @@ class LatencyMeter:
         return taken_ms[int(len(taken_ms) * 0.99)]
 
     def beside(self, frame: bytes, connections: int, seconds: float) -> Beside:
-        """Measure the latency beside computing processes, as many as serve a request, and beside connections that send
-        a frame without a pause, for the same time each.
+        """Measure the latency twice, for the same time: first with as many computing processes as serve a request,
+        then with connections that send a frame without a pause.
         """
         with computing(self._processes):
             quiet_p99_ms = self._p99_ms(seconds)

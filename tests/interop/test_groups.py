@@ -56,7 +56,7 @@ def group_of_three(client: Client, server: Server, topic: str, directory: Path) 
 def producing(
     client: Client, server: Server, topic: str, source: Iterator[KeyValue], codec: str
 ) -> Iterator[Future[None]]:
-    """Run `produce_all` beside the block. Its exceptions are raised at the end of the block."""
+    """Run `produce_all` during the block, on another thread. Its exceptions are raised at the end of the block."""
     with ThreadPoolExecutor(1) as executor:
         produced = executor.submit(client.produce_all, server.bootstrap, topic, source, codec)
         yield produced

@@ -35,8 +35,9 @@ STAND_INS = ("KlammBrokers", "KlammInside", "KlammProcess")
 class Suite:
     """A class of tests, how many of them pass at least, and a time that a slow machine keeps.
 
-    `nested` says that a class inside it has the same tests for groups that are assigned at once. `release` is that of
-    Kafka Streams, the tools and Kafka: tests of tools replace what ends the JVM, which a later release has elsewhere.
+    `nested` says that a class inside it has the same tests for groups that are assigned at once. `release` is the
+    release of Kafka Streams, the tools and Kafka. The tests of tools replace the function that ends the JVM, and later
+    releases have this function elsewhere.
     """
 
     name: str

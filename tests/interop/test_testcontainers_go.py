@@ -1,7 +1,7 @@
 """Tests in Go move from Testcontainers to klamm, and back, by the path that they import.
 
 Slow: `pytest -m slow -s tests/interop/test_testcontainers_go.py`. Needs Go and, once, the network: a Go module carries
-its tests. Back to Testcontainers a test is compiled alone, which needs no engine for containers.
+its tests. A test that moves back to Testcontainers is only compiled, because that needs no engine for containers.
 """
 
 from __future__ import annotations

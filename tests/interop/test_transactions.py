@@ -261,7 +261,7 @@ def test_kafka_features_tool_changes_features(server: Server) -> None:
 
 
 def test_java_without_transaction_version_2_produces_in_transactions(server: Server, topics: tuple[str, str]) -> None:
-    """The client then adds partitions with a separate request, and epochs stay the same."""
+    """Without version 2, the client adds partitions with a separate request, and epochs stay the same."""
     _, output = topics
     feature = ("--bootstrap-server", server.bootstrap)
     command = "org.apache.kafka.tools.FeatureCommand"

@@ -43,7 +43,7 @@ def compiled_folder(compiled_wheel: Path, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture(scope="module")
 def compiled(compiled_folder: Path) -> ModuleType:
-    """Return the walk over records of the compiled wheel, beside the walk of this process."""
+    """Return the module `record_walk` of the compiled wheel. The module of this process stays loaded too."""
     (module,), (library,) = compiled_folder.glob(f"{NAME}.*.so"), compiled_folder.glob("klamm/compiled__mypyc.*.so")
     load("klamm.compiled__mypyc", library)
     return load(NAME.replace("/", "."), module, keep=False)

@@ -130,8 +130,8 @@ def flink_registry() -> str:
 
 
 def file_connectors() -> str:
-    """Return the class path of Kafka Connect's file connectors, to be used with `classpath()`, which has Connect
-    itself.
+    """Return the class path of Kafka Connect's file connectors, for use with `classpath()`, because
+    `classpath()` has Connect itself.
     """
     target = _cache() / f"klamm-test-jars-{PUBLISHED_TESTS}-connect-file"
     _fetch(target, [("org.apache.kafka", "connect-file", PUBLISHED_TESTS)], transitive=False)

@@ -121,7 +121,7 @@ class LakeAttack:
         return (value or 0) + (0.001 if pa.types.is_floating(kind) else 1)
 
     def move_a_file_to_another_hour(self) -> None:
-        """Move a file to another hour in its commit, which has the hour of all its rows."""
+        """Move a file to another hour: change the hour in the file's commit."""
 
         def change(add: dict[str, Any]) -> None:
             add["partitionValues"]["hour"] = str(int(add["partitionValues"]["hour"]) + 1)

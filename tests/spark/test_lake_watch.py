@@ -130,7 +130,7 @@ def test_a_file_that_was_committed_after_its_time_is_new_after_a_start(ship, lak
     """Its time is earlier than its commit, and another process may have read the lake in between."""
     Server(tmp_path / "spool").write(LATER)
     ship(tmp_path / "spool", settings_of(lake.root))
-    # A process has recorded a later time than that of the file, which it had not read.
+    # Another process has not read the file, but has recorded a later time than the time of the file.
     log = FindingLog(tmp_path / "of-lake", WINDOW_US)
     log.record([], time.time_ns() // 1000 + 1_000_000)
     log.close()

@@ -79,7 +79,7 @@ def test_nan_does_not_count_for_the_bounds_of_a_column(tmp_path, doubles):
 
 
 def repeated(text, rows):
-    """Return a column with one text in all rows, which a file stores once."""
+    """Return a column with one text in all rows. A file stores the text once."""
     return pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), [text])
 
 

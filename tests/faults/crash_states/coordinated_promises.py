@@ -53,8 +53,8 @@ class CoordinatedPromises:
     # Transactions
 
     def _check_outcomes(self, committed_now: Collection[Transaction], *, are_all_ended: bool) -> None:
-        """Check that transactions are visible as a whole or not at all. A committed one may be behind one that is still
-        open.
+        """Check that transactions are visible as a whole or not at all. A committed transaction may start after one
+        that is still open, and is then not visible yet.
         """
         visible = self._visible()
         offset = self._offset()

@@ -42,7 +42,7 @@ class Workload:
         self._errors: list[BaseException] = []
 
     def run(self, operations: int, disturb: Callable[[], None] | None = None) -> None:
-        """Run all clients to their end, with `disturb` beside them, then read all records.
+        """Run all clients to their end, and `disturb` at the same time, then read all records.
 
         Raises the exceptions of clients that are not answers of a server.
         """

@@ -39,7 +39,7 @@ def inner(field, *fields):
 
 
 def structure(*fields):
-    """Each field has its number, as it may always have."""
+    """Return a structure. Each field is written with its whole number, as Thrift allows, not with a difference."""
     return b"".join(bytes([kind]) + signed(field) + value for field, kind, value in fields) + b"\0"
 
 
@@ -76,18 +76,18 @@ def page(values, body=b"", *more, encoding=PLAIN, packed=None):
 
 
 def nulls(count):
-    """The levels of as many nulls."""
+    """Return the levels of `count` nulls."""
     run = unsigned(count << 1) + b"\0"
     return len(run).to_bytes(4, "little") + run
 
 
 def short_bounds(*fields, more=()):
-    """Bounds of a byte, of numbers that have eight."""
+    """A file with bounds of one byte for numbers of eight bytes."""
     return parquet(footer(group(column(inner(12, *(text(field, b"a") for field in fields)))), more=more))
 
 
 def second_schema():
-    """Together they have two columns, of which some readers take the last one."""
+    """A file with two schemas. Together they have two columns, and some readers take the last column."""
     both = items(2, 12, structure(text(4, b"schema"), number(5, 2)), LEAF), schema()
     return parquet(structure(number(1, 2), *both, long(3, 0), items(4, 12, group(column(), column()))))
 
@@ -98,7 +98,7 @@ def with_more(*fields, before=()):
 
 
 def wide_field():
-    """A page that has ten bytes, and then a billion for those that take the last 16 bits of a field's number."""
+    """A page that has ten bytes. For readers that take only the last 16 bits of a field's number, it has a billion."""
     pages = page(3, bytes(10), (65_538, 5, signed(1_500_000_000)))
     said = footer(group(column(values=3, unpacked=100, packed=len(pages), codec=ZSTD), rows=3), rows=3)
     return parquet(said, pages)
@@ -138,7 +138,7 @@ def few_at_a_time():
 
 
 def negative_count():
-    """A group of rows that takes from those of the next."""
+    """A group of rows with a negative count. In a sum of all groups, it lowers the count of the next group."""
     pages = page(65_536, nulls(65_536), encoding=PLAIN)
     fixed = {"kind": FIXED, "encodings": (PLAIN, RLE)}
     whole = column(**fixed, values=65_536, unpacked=200, packed=len(pages))

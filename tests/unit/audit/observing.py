@@ -1,4 +1,4 @@
-"""An observer with all parts behind it, which a test drives by hand: its clock stands still, and there is no thread."""
+"""An observer and all parts that it uses, without threads. A test drives them by hand, and the clock stands still."""
 
 import contextlib
 import json

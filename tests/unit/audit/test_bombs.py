@@ -271,7 +271,7 @@ def test_values_that_take_few_bytes_in_a_file_do_not_fill_the_memory(places, tmp
 
 @pytest.mark.timeout(1000)
 def test_a_commit_that_takes_many_times_its_size_in_memory_is_named(places, tmp_path):
-    """The objects are the shortest possible, which take the most memory for their size."""
+    """The objects are as short as possible, because short objects take the most memory for their size."""
     log = places["checkpoint"].parent
     commit = log / f"{max(int(path.stem) for path in log.glob('*.json')) + 1:020}.json"
     commit.write_text('{"txn":{}}\n' * (12 << 20))

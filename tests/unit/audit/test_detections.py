@@ -58,7 +58,7 @@ def fetch(at_s, name="secret", principal="User:b", size=2 << 20, **fields):
 
 
 def named(at_s, api, number, kind, name, attributes, **fields):
-    """Return a change of a resource that is no topic. Each attribute has its name, and a value or fields."""
+    """Return a change of a resource that is not a topic. Each attribute has its name, and a value or fields."""
     listed = [{"name": key, **(value if isinstance(value, dict) else {"value": value})} for key, value in attributes]
     return request(at_s, api, number, {"type": kind, "name": name, "attributes": listed}, **fields)
 

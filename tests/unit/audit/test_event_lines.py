@@ -1,4 +1,4 @@
-"""Lines that are no events also become a row, whatever their content."""
+"""Lines that are not events also become a row, whatever their content."""
 
 import json
 

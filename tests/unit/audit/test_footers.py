@@ -1,4 +1,4 @@
-"""What a footer, the headers of pages or a schema say is no reason to end, to wait or to fill the memory."""
+"""Whatever a footer, the headers of pages or a schema say, a reader does not crash, wait long or fill the memory."""
 
 import json
 import os
@@ -54,7 +54,7 @@ def test_a_file_that_misleads_its_readers_is_named(tmp_path, made):
 
 
 def test_a_correct_file_made_by_hand_is_read(tmp_path):
-    """The other files differ from this one in one thing."""
+    """Each damaged file of this module differs from this correct file in one thing."""
     path = tmp_path / "file.parquet"
     pages = page(3, bytes(24))
     bounds = inner(12, *(text(field, bytes(8)) for field in (5, 6)))

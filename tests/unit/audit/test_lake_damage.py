@@ -54,7 +54,7 @@ def write(folder, **columns):
 
 
 def damaged(values):
-    """Yield JSON objects with one value of another type, and text that is no object."""
+    """Yield JSON objects with one value of another type, and text that is not an object."""
     for name in values:
         for value in NO_TEXTS:
             if type(value) is not type(values[name]):

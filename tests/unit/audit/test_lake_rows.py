@@ -1,4 +1,4 @@
-"""The rows of a lake are held against the seals by their bytes, which finds what each line by itself does."""
+"""The check of a lake's rows against the seals by their bytes finds the same as a check of each line by itself."""
 
 import random
 from collections import Counter, defaultdict

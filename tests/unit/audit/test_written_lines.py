@@ -199,7 +199,7 @@ def test_no_events_give_no_lines():
 
 @pytest.mark.parametrize("count", [1, 100])
 def test_a_value_with_a_quote_cannot_replace_the_field_after_it(count):
-    """Queries would not see the field, although the line would be the same."""
+    """Otherwise queries would not find the forged field in its column, although the line would be the same."""
     events = [{**event, "principal": "User:a", "client_id": "app"} for event in sample_events(count)]
     for event in events:
         event.update(client_software_name=None, client_software_version=None, tls_version=None, tls_cipher=None)

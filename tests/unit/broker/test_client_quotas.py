@@ -49,7 +49,7 @@ def test_quotas_are_changed_and_removed_one_by_one(harness):
     alter(harness, entry(ALICE, **RATES))
     assert alter(harness, entry(ALICE, producer_byte_rate=5.0, request_percentage=None)) == [ErrorCode.NONE]
     assert describe(harness) == {(("user", "alice"),): {"producer_byte_rate": 5.0}}
-    # Removing a missing quota is no error.
+    # Removing a missing quota is not an error.
     assert alter(harness, entry(ALICE, producer_byte_rate=None, consumer_byte_rate=None)) == [ErrorCode.NONE]
     assert describe(harness) == {}
 

@@ -228,7 +228,7 @@ def test_bytes_of_a_partition_count_once_even_if_it_changes_often(harness: Broke
 def test_an_append_that_reaches_a_limit_is_answered_once_and_with_a_whole_batch(
     harness: BrokerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Kafka's `DelayedFetch` counts existing bytes, not those that fit beside batches of other partitions."""
+    """Kafka's `DelayedFetch` counts existing bytes, also those that do not fit with batches of other partitions."""
     harness.create_topic("t", 3)
     every = [(0, 0), (1, 0), (2, 0)]
     request = fetch_request("t", *every, max_wait_ms=500, min_bytes=1500, max_bytes=1500)

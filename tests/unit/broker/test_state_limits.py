@@ -306,7 +306,7 @@ def size_with_wal(path: Path) -> int:
 
 @pytest.mark.parametrize("is_old", [False, True])
 def test_the_stores_file_becomes_smaller_after_deletions(tmp_path: Path, is_old: bool) -> None:
-    """This includes a file that an earlier klamm has made, which could not do it."""
+    """An earlier klamm could not make its file smaller. With `is_old`, the file is from such a klamm."""
     path = tmp_path / "klamm.db"
     if is_old:
         connection = sqlite3.connect(path)

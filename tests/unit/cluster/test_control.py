@@ -1,4 +1,4 @@
-"""Tests of the handler set `control` beside a broker of three nodes: its four requests, and stale epochs."""
+"""Tests of the handler set `control` for a broker of three nodes: its four requests, and stale epochs."""
 
 from __future__ import annotations
 

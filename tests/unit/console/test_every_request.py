@@ -52,7 +52,7 @@ OWN_VALUES = {
     "records": {"key": "k"},
     "reset_offsets": {"name": "readers"},
 }
-# Only one of them may be there.
+# A request may have only one of these, so the others are left out.
 LEFT_OUT = {
     "alter_quota": {"client_id", "ip"},
     "add_fault": {"delay_ms", "topic", "group", "client", "probability"},

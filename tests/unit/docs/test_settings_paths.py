@@ -1,4 +1,4 @@
-"""Each table of docs/reference/settings.md works at the page's place, beside the key that names its part."""
+"""Each table of docs/reference/settings.md works at the page's place, together with the key that names its part."""
 
 import re
 

@@ -117,7 +117,7 @@ def test_old_versions_join_without_a_promised_member_id(play: Playbook) -> None:
 
 
 def test_promised_member_ids_are_limited(play: Playbook) -> None:
-    """One connection can get many thousands of them in a second."""
+    """One connection can get many thousands of promised ids in a second."""
     first = play.promised_id()
     ids = [play.promised_id() for _ in range(MAX_PENDING_JOINS)]
     assert play.ask_join(first).result.error_code is ErrorCode.UNKNOWN_MEMBER_ID

@@ -186,6 +186,6 @@ def test_no_task_is_active_twice_after_any_actions(steps: list[tuple[str, int]],
         counts = sorted(len(each.owned.active) for each in clients)
         assert sum(counts) == partitions
         assert counts[-1] - counts[0] <= 1
-        # There are two processes, so there is one copy beside the active task.
+        # There are two processes, so there is one copy in addition to the active task.
         assert sum(len(each.owned.standby) for each in clients) == partitions * min(standbys, 1)
         play.close()

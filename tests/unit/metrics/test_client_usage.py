@@ -1,4 +1,4 @@
-"""Tests of the use of closed connections by client, which a fixed number of counters records."""
+"""Tests of the use of closed connections by client. A fixed number of counters records it."""
 
 import random
 

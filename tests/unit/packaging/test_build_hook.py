@@ -65,7 +65,7 @@ def functions_of(source: str) -> Iterator[ast.FunctionDef]:
 
 
 def is_simple(annotation: ast.expr) -> bool:
-    """Return True if an annotation is no union, except of None and a name that is not an alias of a union."""
+    """Return True if an annotation is not a union, except of None and a name that is not an alias of a union."""
     names = {node.id for node in ast.walk(annotation) if isinstance(node, ast.Name)}
     return not isinstance(annotation, ast.BinOp) or names <= {"ErrorCounts", "RequestOutcome", "Callable", "Any", "int"}
 

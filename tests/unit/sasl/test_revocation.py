@@ -1,4 +1,4 @@
-"""Sessions end when the credential with which they were proved changes or is removed, and only then."""
+"""Tests of sessions: a session ends if its credential is changed or removed, and only then."""
 
 import dataclasses
 import itertools

@@ -450,7 +450,7 @@ TestDeliveries.settings = settings(max_examples=60, stateful_step_count=40, dead
 
 
 def test_the_start_of_the_next_fetch_is_found_without_a_search() -> None:
-    """At each append, every waiting member of the group asks for it."""
+    """At each append, every waiting member of the group asks for the start of its next fetch."""
     count = 2000
     partition = SharePartition(0, [StateBatch(2 * at, 2 * at, ACKNOWLEDGED, 1) for at in range(1, count)])
     limits = Limits(delivery_count=3, record_locks=2 * count - 1)

@@ -53,7 +53,7 @@ class Classic:
 
 
 class Consumer:
-    """The same with the consumer protocol."""
+    """A member of a group with the consumer protocol."""
 
     def join(self, client, topic):
         beat = ConsumerGroupHeartbeatRequest(NAME, "m" * 22, 0, rebalance_timeout_ms=30_000)

@@ -35,10 +35,10 @@ def test_another_seed_gives_another_order():
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("module", [simulated_script, simulated_restarts])
 def test_another_process_and_another_python_give_the_same(module):
-    """The other is the Python of `scripts/setup`, with klamm's sources: CI tests other Pythons and a compiled klamm."""
+    """The other Python is that of `scripts/setup`, with klamm's sources. CI tests further Pythons and a build."""
     first = ROOT / ".venv" / "bin" / "python"
     path = [str(ROOT)] if first.exists() else [str(ROOT), *filter(None, sys.path)]
-    # Sets of text have another order there.
+    # With another seed of hashes, sets of text have another order.
     environment = os.environ | {"PYTHONHASHSEED": "7", "PYTHONPATH": os.pathsep.join(path)}
     command = [str(first) if first.exists() else sys.executable, "-m", module.__name__, "1"]
     done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)

@@ -181,7 +181,7 @@ def pending_in(harness):
 
 
 def test_epoch_fence_and_abort_are_one_write(held, tmp_path):
-    """Before this write the transaction is open, and its producer continues."""
+    """Until this write is durable, the transaction is open on the disk. After a crash, its producer continues."""
     producer = Producer(held)
     producer.init()
     write_some(producer)

@@ -223,7 +223,7 @@ def test_an_open_transaction_hides_the_records_after_it(harness, producer):
 
 
 def test_a_transaction_without_records_can_be_aborted(harness, producer):
-    """By KIP-890 an end raises the epoch even then."""
+    """By KIP-890, the end raises the epoch although the transaction has no records."""
     assert producer.end(committed=False) == 0
     assert (producer.epoch, harness.state()) == (1, "CompleteAbort")
     assert producer.end(committed=True) == E.INVALID_TXN_STATE

@@ -129,7 +129,7 @@ def test_a_fence_raises_the_epoch_once_until_it_is_written():
 
 
 def test_the_end_raises_the_epoch_of_a_fenced_producer_from_version_2_on():
-    """It is raised once, since KAFKA-19367."""
+    """Since KAFKA-19367, the end raises it only once."""
     transaction = in_state(ONGOING)
     transaction.fence(2)
     record = transaction.end(PREPARE_ABORT, 2, -1, 5)

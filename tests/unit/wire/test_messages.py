@@ -1,4 +1,4 @@
-"""Tests of every message and version without another implementation: round trips, and bytes that are no message."""
+"""Tests of every message and version without another implementation: round trips, and bytes that are not a message."""
 
 import random
 

@@ -386,7 +386,7 @@ def test_header_of_too_few_bytes_is_refused() -> None:
 
 
 def test_the_name_of_a_header_may_be_any_bytes():
-    """No broker reads the name of a header, also in Kafka. A name that is no text does not hide other records."""
+    """No broker reads the name of a header, also in Kafka. A name that is not a text does not hide other records."""
     names = [b"\xff\xfe", "\u00fc".encode(), b"\xc3"]
     records = [Record(0, 5, b"k", b"v", [(name.decode("utf-8", "surrogateescape"), b"x") for name in names])]
     batch = encode_batch(records)
