@@ -1,4 +1,4 @@
-"""`Pipes`, with which bytes move from one socket to another within the kernel."""
+"""`Pipes`: pipes through which the kernel moves bytes from one socket to another."""
 
 from __future__ import annotations
 

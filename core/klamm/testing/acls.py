@@ -1,4 +1,4 @@
-"""`Acls`, with which a test changes the access control lists of a server, by Kafka's names."""
+"""`Acls`: changes the access control lists of a server for a test. Operations and resources have Kafka's names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A listener, connections and requests without sockets and threads, with which tests call the methods of parts."""
+"""A listener, connections and requests without sockets and threads. Tests pass them to the methods of parts."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ _elements_left: Final[ContextVar[list[int]]] = ContextVar("elements_left", defau
 It is limited only within `decode_limited`.
 """
 UNCOUNTED_BYTES: Final = 1024
-"""In messages up to this size elements are not counted, because each takes at least a byte."""
+"""The size up to which the elements of a message are not counted, because each element takes at least a byte."""
 
 
 def _count(elements: int) -> None:

@@ -1,4 +1,4 @@
-"""`WorkerCalls`, with which the parent's extensions call functions in the workers."""
+"""`WorkerCalls`: calls functions in the workers for the parent's extensions."""
 
 from __future__ import annotations
 

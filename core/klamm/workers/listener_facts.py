@@ -1,4 +1,4 @@
-"""`facts_of` and `listener_of`, with which extensions in the parent see the listeners of the workers.
+"""`facts_of` and `listener_of`: they give extensions in the parent the listeners of the workers.
 
 A worker sends the facts when it is ready. The parent makes contexts of listeners from them.
 """
