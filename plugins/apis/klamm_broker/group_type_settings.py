@@ -209,7 +209,7 @@ _BOUNDED: Final = {
     ),
     "streams": ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms"),
 }
-"""By type of group: the configs that a group may set for itself, within the bounds `min` and `max`."""
+"""The configs that a group may set for itself within the bounds `min` and `max`, by type of group."""
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)

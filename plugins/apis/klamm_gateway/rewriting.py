@@ -94,4 +94,4 @@ REWRITES: Final[dict[int, tuple[int, Rewrite]]] = {
     ApiKey.SHARE_FETCH: (0, rewrite_node_endpoints),
     ApiKey.SHARE_ACKNOWLEDGE: (0, rewrite_node_endpoints),
 }
-"""By API: the first version that names nodes, and the function that rewrites its responses."""
+"""The first version of each API that names nodes, and the function that rewrites the API's responses."""

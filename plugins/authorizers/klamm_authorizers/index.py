@@ -34,7 +34,7 @@ _IMPLIED_BY: Final[dict[AclOperation, frozenset[AclOperation]]] = {
         {AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS, AclOperation.ALL}
     ),
 }
-"""For each operation, the operations whose permission implies it. A denial does not imply others."""
+"""The operations whose permission implies each operation. The denial of an operation implies no other denial."""
 
 
 @dataclass(frozen=True, slots=True)

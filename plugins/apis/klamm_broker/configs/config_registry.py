@@ -100,7 +100,7 @@ _FALLBACKS: Final[dict[str, tuple[tuple[str, int], ...]]] = {
     "log.roll.jitter.ms": (("log.roll.jitter.hours", _MS_PER_HOUR),),
     "log.flush.interval.ms": (("log.flush.scheduler.interval.ms", 1),),
 }
-"""For a key that is not set: the broker keys that apply instead, with the factor from their unit to milliseconds."""
+"""The broker keys that apply instead of a key that is not set, with the factor from their unit to milliseconds."""
 
 _OF_LISTENER: Final = re.compile(re.escape(LISTENER_PREFIX) + r"[^.]+\.")
 

@@ -72,7 +72,8 @@ def load_log(
     recovery_point: int,
     is_clean: bool,
 ) -> LoadedLog:
-    """Open all segments of a directory. If `is_clean` is True, the log was closed cleanly and its files are complete.
+    """Open the log of a directory, and check the segments that may be damaged. `is_clean` is True if the log was closed
+    cleanly: then only segments without an index, and a last segment that is not whole, are checked.
 
     The offsets come from the checkpoints. Raises OSError.
     """
@@ -281,7 +282,7 @@ def _copy(file: LogFile, start: int, end: int, target: Path, context: LogContext
 
 
 def _set_aside(segments: list[LogSegment], context: LogContext) -> None:
-    """Rename the batch files of segments to the suffix `.set-aside`, and remove their indexes. Raises OSError."""
+    """Rename the batch files of segments to the suffix `.set-aside`. Remove empty ones and all indexes. Raises OSError."""
     for segment in segments:
         segment.close()
         for path in segment.paths():
