@@ -103,7 +103,7 @@ FIELDS: Final = _fields_of(_SCHEMA)
 RESOURCE_FIELDS: Final = _fields_of(_RESOURCE)
 ATTRIBUTE_FIELDS: Final = _fields_of(_RESOURCE["properties"]["attributes"]["items"])
 LISTS: Final[dict[str, tuple[Field, ...]]] = {"resources": RESOURCE_FIELDS, "attributes": ATTRIBUTE_FIELDS}
-"""For each type that is a list, the fields of its items."""
+"""The fields of the items of each type that is a list."""
 
 DUCKDB_TYPES: Final = {
     "string": "VARCHAR",

@@ -6,8 +6,8 @@ files of the ledger were lost; the spool still has these segments. `adopt` adds 
 ledger cannot take a segment, e.g. because the disk of the spool fails, each later commit names it again until the
 ledger has it.
 
-A commit has two more things: the newest segment of each stream in the ledger, which shows if the end of the ledger is
-lost; and the seals of its segments, with which `verify` proves their rows until the ledger has them.
+A commit has two more things. The newest segment of each stream in the ledger shows if the end of the ledger is lost.
+The seals of the commit's segments prove their rows to `verify` until the ledger has the seals.
 """
 
 from __future__ import annotations

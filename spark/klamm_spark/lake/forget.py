@@ -75,7 +75,8 @@ def run(
 _OLD_ROWS: Final = f"""
 SELECT segment, count(*), count(*) FILTER (digest = '{CHANGED}'), list(DISTINCT digest), list(DISTINCT seq)
 FROM rows WHERE {{}} GROUP BY segment"""
-"""For each segment: the number of its old rows, how many of these were changed, and their digests and numbers."""
+"""A query for the old rows of each segment: their number, how many of them were changed, and their digests and numbers.
+"""
 
 
 _MOST_FILES: Final = 16_384

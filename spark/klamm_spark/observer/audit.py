@@ -69,7 +69,7 @@ _RETRIABLE: Final[dict[int, ErrorCode]] = {
     ),
     _K.METADATA: ErrorCode.LEADER_NOT_AVAILABLE,
 }
-"""For each API, the error after which clients retry. For APIs that are not here it is REQUEST_TIMED_OUT."""
+"""The error after which clients retry, for some APIs. For all other APIs it is REQUEST_TIMED_OUT."""
 
 
 class AuditObserver(RequestObserver):

@@ -42,7 +42,7 @@ _STREAM_COUNTERS: Final = (
         "Files of the spool that could not be read at the start and were renamed.",
     ),
 )
-"""For each metric: its name, the attribute of an `AuditStream` with its value, and its documentation. The tables below
+"""The name of each metric, the attribute of an `AuditStream` with its value, and its documentation. The tables below
 have the same form.
 """
 _STREAM_GAUGES: Final = (

@@ -43,7 +43,7 @@ class SpoolBacklog:
         self._clock = clock or SystemClock()
         self._waiting: dict[str, Waiting] = {}
         self._done_ns: dict[AnyPath, int] = {}
-        """For each folder that has nothing to ship: the time of its last change."""
+        """The time of the last change of each folder that has nothing to ship."""
 
     def waiting(self) -> list[Waiting]:
         """Return the segments that `look` has found and that are still not shipped, the oldest first."""
