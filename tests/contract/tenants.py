@@ -1,7 +1,7 @@
 """Requests of every API and version for tests of tenancy, and the texts that a tenant must never see.
 
-`test_tenancy.py` uses two tenants, `a` and `b`. A broker may not be ready at once, so `TenantClient` repeats the
-requests with which it creates things.
+`test_tenancy.py` uses two tenants, `a` and `b`. A broker may not be ready at once, so `TenantClient` repeats its
+requests that create things.
 """
 
 import random

@@ -1,4 +1,4 @@
-"""Tests of a gateway that gets messages in random pieces, of which one has a wrong size.
+"""Tests of a gateway that gets messages in random pieces. One of the messages has a wrong size.
 
 An example is a connection with up to six exchanges, small and large, some read by the gateway and some not. A client or
 the node declares a wrong size in one message. All bytes before this message must arrive unchanged. Each example is made

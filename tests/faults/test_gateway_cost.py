@@ -61,7 +61,7 @@ class NetworkThread:
         return int((self._tasks / task / "schedstat").read_text().split()[0]) / 1e6
 
     def turn(self) -> None:
-        """Wait for a turn of the thread, after which all earlier requests have been served."""
+        """Wait for a turn of the thread. All earlier requests have then been served."""
         self._client.call(api_versions.ApiVersionsRequest("test", "1"), 3)
 
     def _wait_for_calm(self) -> None:

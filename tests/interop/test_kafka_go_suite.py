@@ -40,7 +40,7 @@ LEFT_OUT = {
 
 
 def program(folder: Path, ports: dict[str, int]) -> Path:
-    """Return the program of the tests, in which these ports replace those of its own broker."""
+    """Return the program of the tests. These ports replace the ports of the suite's own broker."""
     (folder / "go.mod").write_text("module kafka.example\n")
     found = json.loads(go("mod", "download", "-json", f"{MODULE}@{VERSION}", cwd=folder, timeout_s=300))
     source = folder / "kafka-go"

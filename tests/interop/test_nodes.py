@@ -129,7 +129,7 @@ class Confluent(Application):
 
 
 class ConfluentTransactions(Confluent):
-    """The same with transactions, of which every fifth is aborted."""
+    """A `Confluent` client that produces in transactions. Every fifth transaction is aborted."""
 
     def produce(self) -> None:
         producer = Producer({"bootstrap.servers": self.bootstrap, "transactional.id": TRANSACTIONAL_ID})

@@ -52,7 +52,7 @@ RUNS = {
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return copies of the folders, in which builds may write."""
+    """Return the parent of copies of the folders. Builds may write to these copies."""
     folder = tmp_path_factory.mktemp("languages")
     for name in ("clients", "examples/testing"):
         shutil.copytree(ROOT / name, folder / name, ignore=LEFT_OUT)

@@ -1,4 +1,4 @@
-"""scripts/twice, by which CI gives a test that failed a second try."""
+"""Tests of scripts/twice: with it, CI tries a failed test a second time."""
 
 import subprocess
 import sys

@@ -168,7 +168,7 @@ class PatientServer(KlammServer):
 
 
 class Scene:
-    """Two servers with one spool, of which one is never killed, their clients, and `ship`."""
+    """Two servers with one spool, their clients, and `ship`. One of the servers is never killed."""
 
     def __init__(self, folder: Path, killed: KlammServer, steady: KlammServer, choose: random.Random) -> None:
         self.server, self._choose, self._life, self._folder = killed, choose, 0, folder

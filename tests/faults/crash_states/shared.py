@@ -1,4 +1,4 @@
-"""A workload for share groups (KIP-932), in which records are held, accepted, released and rejected."""
+"""A workload for share groups (KIP-932): it holds, accepts, releases and rejects records."""
 
 from __future__ import annotations
 

@@ -267,7 +267,7 @@ class Workload(Noted):
             self.cluster_id = event.value = broker.cluster_id
 
     def close(self) -> None:
-        """Close the broker in good order, after which all data is synced."""
+        """Close the broker in good order. All data is then synced."""
         logs = {
             (self.topics[topic.name], partition.index): log
             for topic in self.harness.broker.topics.all()

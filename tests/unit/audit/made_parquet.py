@@ -130,7 +130,7 @@ def small_pages():
 
 
 def few_at_a_time():
-    """Two million texts, of which each could be longer than may be read at once."""
+    """Two million texts. Each of them could be longer than may be read at once."""
     count = 2_000_000
     pages = page(count, nulls(count) + bytes([0x80, 1, 4, 0, 0]) * 2, encoding=DELTA_BYTE_ARRAY)
     said = column(kind=TEXT, encodings=(DELTA_BYTE_ARRAY, RLE), values=count, unpacked=40 << 20, packed=len(pages))

@@ -65,7 +65,7 @@ def typed_by_code(message, name, struct):
 
 
 def expected(message, struct, fields, common, kind):
-    """Return the struct as a nested dictionary, in which every name of this type is marked."""
+    """Return the struct as a nested dictionary. Every name of this type is marked in it."""
     found = {}
     for raw in fields:
         value = getattr(struct, snake(raw["name"]))
