@@ -143,8 +143,8 @@ class TargetedMembers(EpochGroup[MemberT], Generic[MemberT, TargetT]):
     def put_within(
         self, member: MemberT, max_bytes: int, *, keep: bool = True, replaced: MemberT | None = None
     ) -> None:
-        """Add or replace a member, or only check that there is room. The member gets the target of the `replaced`
-        member.
+        """Add or replace a member. With `keep=False`, only check that there is room. The member gets the target of the
+        `replaced` member.
 
         Raises KafkaError(GROUP_MAX_SIZE_REACHED) if the member grows by more than the remaining room.
         """

@@ -81,8 +81,8 @@ class CleaningStoppedError(Exception):
 
 
 class Cleaner:
-    """Compacts one log after the other. One thread at a time may call it. If `should_stop`, which is called between
-    batches, returns True, the pass ends.
+    """Compacts one log after the other. One thread at a time may call it. `should_stop` is called before each
+    batch. If it returns True, the pass ends.
     """
 
     def __init__(

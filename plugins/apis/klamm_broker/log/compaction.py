@@ -27,7 +27,7 @@ from klamm_broker.log.producer_state import ProducerStateEntry
 class OffsetMap:
     """The last offset of each key, within a limit of memory. The cleaner makes it for one log, on its own thread.
 
-    `latest_offset` is the offset that was added last.
+    `latest_offset` is the last offset of the batches that were read for the map. The cleaner sets it.
     """
 
     __slots__ = ("_bytes_left", "_offsets", "latest_offset")

@@ -282,7 +282,7 @@ def _copy(file: LogFile, start: int, end: int, target: Path, context: LogContext
 
 
 def _set_aside(segments: list[LogSegment], context: LogContext) -> None:
-    """Rename the batch files of segments to the suffix `.set-aside`. Remove empty ones and all indexes. Raises OSError."""
+    """Rename the batch files of segments to the suffix `.set-aside`. Remove empty files and indexes. Raises OSError."""
     for segment in segments:
         segment.close()
         for path in segment.paths():

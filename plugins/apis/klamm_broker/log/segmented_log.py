@@ -60,7 +60,7 @@ class SegmentedLog(LogReader):
         recovery_point: int = 0,
         is_clean: bool = False,
     ) -> None:
-        """Open the log of an existing directory. Recover the log, unless `is_clean` is True. Raises OSError."""
+        """Open the log of an existing directory. `load_log` checks and repairs it. Raises OSError."""
         loaded = load_log(
             directory,
             context,
@@ -232,8 +232,8 @@ class SegmentedLog(LogReader):
     def replace_segments(self, old: tuple[LogSegment, ...], replacement: LogSegment) -> bool:
         """Replace adjacent segments by a compacted segment. Its files have the suffix `.swap`.
 
-        Returns False if one of the segments was deleted meanwhile. If renaming fails midway, the log accepts no more
-        records, and the next start completes the renaming.
+        Returns False if one of the segments was deleted meanwhile, or if the log accepts no more records. If renaming
+        fails midway, the log accepts no more records, and the next start completes the renaming.
         """
         with self._lock:
             segments = self._segments

@@ -142,8 +142,8 @@ def _is_old(known: ResolvedRegex, generation: int, since_ns: int) -> bool:
 
 
 def refresh_metadata(group: ConsumerGroup, topics: Topics) -> bool:
-    """Look up the topics that the group reads. Return True if a topic has appeared, disappeared, or changed its number
-    of partitions.
+    """Look up the topics that the group reads. Return True if these topics, their ids or their numbers of partitions
+    have changed. Topics that do not exist are not counted.
     """
     generation = topics.generation
     names: frozenset[str] = frozenset().union(*(_topics_of(group, *each) for each in group.subscriptions))
