@@ -60,8 +60,8 @@ class RunBlocks:
             return
         runs = self._blocks[block]
         at = max(0, bisect_right(runs, offset, key=_first) - 1)
-        behind = chain(islice(runs, at, None), chain.from_iterable(islice(self._blocks, block + 1, None)))
-        yield from (run for run in behind if run.last >= offset)
+        rest = chain(islice(runs, at, None), chain.from_iterable(islice(self._blocks, block + 1, None)))
+        yield from (run for run in rest if run.last >= offset)
 
     def append(self, run: Run) -> None:
         """Append a run after the last one."""

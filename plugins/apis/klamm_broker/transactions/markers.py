@@ -132,7 +132,7 @@ class TransactionMarkers:
 
 
 class _Pending:
-    """A count of partitions that are not durable yet. It starts at 1, which the caller subtracts with a last `done`."""
+    """A count of partitions that are not durable yet. It starts at 1. The last `done` of the caller subtracts this 1."""
 
     __slots__ = ("_count", "_error", "_lock", "_on_written")
 
