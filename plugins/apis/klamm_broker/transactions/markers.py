@@ -132,7 +132,7 @@ class TransactionMarkers:
 
 
 class _Pending:
-    """A count of partitions that are not durable yet. It starts at 1. The last `done` of the caller subtracts this 1."""
+    """A count of partitions that are not durable yet. It starts at 1. The caller subtracts this 1 with a last `done`."""
 
     __slots__ = ("_count", "_error", "_lock", "_on_written")
 
