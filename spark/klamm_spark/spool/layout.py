@@ -170,7 +170,7 @@ class Seal:
         return json.dumps(values, separators=(",", ":")).encode() + b"\n"
 
     def without_end(self) -> Seal:
-        """Return what stays when the server marks it as the last one of its boot."""
+        """Return the seal without the fields that change when the server marks it as the last seal of its boot."""
         return replace(self, final=False, signature="", key_id="")
 
     @staticmethod

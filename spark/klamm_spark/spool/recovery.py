@@ -128,7 +128,8 @@ class Recovery:
     def _unsealed_part(self, path: Path, sealed: Path | None) -> Path | None:
         """Return the open segment that still has to be sealed; None if a sealed copy has all of its lines.
 
-        The copy may lack the last lines. This writes them to a segment of their own, and returns that.
+        The copy may lack the last lines. This method writes the missing lines to a segment of their own, and returns
+        that segment.
         """
         if sealed is None:
             return path
