@@ -204,7 +204,10 @@ class Rebalancer:
         timer = group.join_timer = self._timers.schedule(delay_ms, fire)
 
     def _complete_join(self, group: ClassicGroup) -> None:
-        """End the join phase: remove dynamic members that have not rejoined, start a generation, answer all joins."""
+        """End the join phase: remove dynamic members that have not rejoined, start a generation, answer all joins.
+
+        If no member has rejoined but static ones remain, the join phase continues instead.
+        """
         cancel_timer(group.join_timer)
         group.join_timer = None
         group.new_member_added = False

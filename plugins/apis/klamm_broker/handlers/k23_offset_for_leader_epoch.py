@@ -65,6 +65,6 @@ def _end_offset(cluster: ClusterView, topic: Topic | None, wanted: OffsetForLead
         return EpochEndOffset(0, partition.index)
     found = log.end_offset_for_epoch(wanted.leader_epoch) if wanted.leader_epoch < epoch else None
     if found is None:
-        # It is the current epoch, or an earlier one after which no records were written.
+        # The wanted epoch is the current one, or an earlier one after which no records were written.
         return EpochEndOffset(0, partition.index, wanted.leader_epoch, log.high_watermark)
     return EpochEndOffset(0, partition.index, found.epoch, found.start_offset)

@@ -132,8 +132,8 @@ class Index(StoredPath):
                 self._operations.close(descriptor)
 
     def _open_written(self, *, sync: bool) -> int | None:
-        """Write all entries, and return the descriptor of the file for a sync; None if no sync is needed. Raises
-        OSError.
+        """Write the missing entries, and return the descriptor of the file. Return None if there is nothing to write or
+        to sync. Raises OSError.
         """
         data = self._data
         if data is None:

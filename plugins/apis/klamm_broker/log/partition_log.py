@@ -45,8 +45,9 @@ _T = TypeVar("_T")
 class AppendResult(NamedTuple):
     """The offsets of an appended batch. `log_append_time_ms` is -1 if records keep their own timestamps.
 
-    If `duplicate` is True, an idempotent producer has sent the batch before, and these are the offsets of the first
-    append. If `flush_due` is True, the settings require a sync before the response, and the caller must make it.
+    If `duplicate` is True, an idempotent producer has sent the batch before: these are the offsets of the first append,
+    and `log_append_time_ms` is the largest timestamp of the batch. If `flush_due` is True, the settings require a sync
+    before the response, and the caller must make it.
     """
 
     base_offset: int
@@ -60,10 +61,11 @@ class AppendResult(NamedTuple):
 class PartitionLog(SegmentedLog):
     """The records of one partition, in segments on disk.
 
-    Any thread may call any method. Changes take the log's lock, which is held for a write to the page cache, never for
-    a sync; reads take no lock. A failed write raises KafkaError(KAFKA_STORAGE_ERROR) and leaves the log unchanged; the
-    next append tries again. Two failures make the log refuse appends until it is opened again: a failed sync, because
-    the content of the disk is then unknown, and a compaction that failed between two renames.
+    Any thread may call any method. Changes take the log's lock, and hold it for a write to the page cache, but for a
+    sync only if a segment with a failed write is rolled. Reads take no lock. A failed write raises
+    KafkaError(KAFKA_STORAGE_ERROR) and leaves the log unchanged; the next append tries again. Two failures make the log
+    refuse appends until it is opened again: a failed sync, because the content of the disk is then unknown, and a
+    compaction that failed between two renames.
     """
 
     __slots__ = ()
@@ -221,7 +223,7 @@ class PartitionLog(SegmentedLog):
             return [entry.copy() for entry in self._producers.entries.values()]
 
     def knows_producer(self, producer_id: int) -> bool:
-        """Return True if the log has a batch of this producer."""
+        """Return True if the log remembers this producer."""
         with self._lock:
             return producer_id in self._producers.entries
 

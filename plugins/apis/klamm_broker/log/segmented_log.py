@@ -85,7 +85,7 @@ class SegmentedLog(LogReader):
             leader_epochs,
         )
         self.topic = topic
-        # It has 16 bytes. The manager sets it.
+        # The id has 16 bytes. The manager sets it.
         self.topic_id = b""
         self.partition = partition
         self._directory = stored_directory(directory)

@@ -47,7 +47,7 @@ class Outcome(NamedTuple):
 
 
 Done = Callable[[Outcome], None]
-"""A callback that is called once, with the outcome of a change, when the change is durable."""
+"""A callback that is called once, with the outcome of a change: when the change is durable or has failed."""
 
 
 class ShareParts(NamedTuple):
@@ -117,8 +117,8 @@ class LiveSharePartition:
             self._write_if_dirty()
 
     def view(self) -> tuple[int, int, int] | None:
-        """Return the start offset, the end offset and the number of done records between them; None before the first
-        read.
+        """Return the start offset, the end offset and the number of done records between them; None until the state is
+        loaded.
         """
         with self._lock:
             state = self._state

@@ -118,17 +118,17 @@ class Runs:
         changed, self._changed = self._changed, set()
         for offset in changed:
             self._join(offset)
-            self._join(offset, is_behind=True)
+            self._join(offset, with_next=True)
         self._changed.clear()
         return end
 
-    def _join(self, offset: int, *, is_behind: bool = False) -> None:
+    def _join(self, offset: int, *, with_next: bool = False) -> None:
         """Join the run at an offset with the one before or after it, if they are in the same state."""
         run = self._blocks.find(offset)
         if run is None:
             return
-        other = self._blocks.find(run.last + 1 if is_behind else run.first - 1)
-        left, right = (run, other) if is_behind else (other, run)
+        other = self._blocks.find(run.last + 1 if with_next else run.first - 1)
+        left, right = (run, other) if with_next else (other, run)
         if left is not None and right is not None and right.continues(left):
             self._replace(right)
             self._replace(left, replace(left, last=right.last))

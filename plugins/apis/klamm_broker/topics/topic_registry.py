@@ -93,7 +93,7 @@ class TopicRegistry:
         self._opener = LogOpener(logs, configs, operations)
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[bytes, Topic] = {}
-        # It also has the names of topics whose directories are being removed.
+        # This map also has the names of topics whose directories are being removed.
         self._by_collision_key: dict[str, str] = {}
         self.partition_count = 0
         self.traffic_of_deleted = TopicTraffic()

@@ -132,7 +132,7 @@ class TransactionMarkers:
 
 
 class _Pending:
-    """A count of partitions that are not durable yet. It starts at 1. The caller subtracts this 1 with a last `done`."""
+    """A count of partitions that are not durable yet. The count starts at 1, for a last `done` of the caller."""
 
     __slots__ = ("_count", "_error", "_lock", "_on_written")
 
