@@ -90,7 +90,7 @@ def _adds(lake: Lake, odd: list[str]) -> Iterator[dict[str, Any]]:
             try:
                 lines = read_file(commit, MOST_COMMIT_BYTES).split(b"\n")
             except FileNotFoundError:
-                # It was deleted meanwhile, because it is older than the table keeps commits.
+                # The commit was deleted meanwhile, because it is older than the table keeps commits.
                 continue
             is_odd = is_hiding = False
             for action in (_parsed(line) for line in lines if line.strip()):

@@ -182,7 +182,7 @@ class DuckDbViews:
                     try:
                         self._database.execute(insert)
                     except (duckdb.BinderException, duckdb.ConversionException) as error:
-                        # It lacks a column, or has another type there.
+                        # The file lacks a column, or a column has another type.
                         raise LakeError(f"{file.path} cannot be read: {' '.join(str(error).split())}") from error
                     self._database.unregister("batch")
         quarantine = [file for file in files if file.hour_us is None]

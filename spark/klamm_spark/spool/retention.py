@@ -63,7 +63,7 @@ def delete_old(
             folder.files.remove(path)
             total_bytes -= sizes[path]
             folder.forget(path)
-            # There are no events in a seal.
+            # A seal has no events, so its removal is not reported.
             if path.suffixes[0] != SEAL_SUFFIX:
                 open_name = open_segment.name if open_segment is not None else None
                 report(replace(_deleted(path, seal, paths[index + 1 :], open_name, reason), shipped=shipped))

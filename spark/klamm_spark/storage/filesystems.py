@@ -90,7 +90,7 @@ def _read_local(path: Path, most_bytes: int, may_wait: bool) -> bytes:
             raise too_large(path, status.st_size, most_bytes)
         data = file.read(most_bytes + 1) if is_stream else file.read(min(most_bytes, status.st_size) + 1)
         if not is_stream and len(data) > status.st_size:
-            # It grew.
+            # The file has grown since `fstat`.
             data += file.read(most_bytes + 1 - len(data))
     if len(data) > most_bytes:
         raise too_large(path, len(data), most_bytes)
