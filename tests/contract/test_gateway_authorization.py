@@ -305,7 +305,7 @@ def with_topics(kind):
 
 @pytest.mark.parametrize(("spec", "version"), list(every_version()))
 def test_responses_hide_topics_that_the_client_may_not_describe(spec, version):
-    """This is about responses with topics that the request does not name."""
+    """The gateway hides topics in responses if the request does not name them."""
     module = load(spec.api_key)
     request = vars(module)[f"{spec.name}Request"]()
     response = with_topics(vars(module)[f"{spec.name}Response"])

@@ -94,9 +94,9 @@ def test_a_node_gets_the_frame_that_the_client_sent(echoing, settings, seed):
     assert not echoing.encoded, "no request was encoded"
 
 
-@pytest.mark.parametrize("where", ["header", "body", "behind"])
+@pytest.mark.parametrize("where", ["header", "body", "after"])
 def test_bytes_that_klamm_cannot_decode_do_not_reach_a_node(echoing, where):
-    """These are unknown tagged fields and bytes after the body. An authorizer could not check them."""
+    """The bytes are unknown tagged fields, or follow the body. An authorizer could not check them."""
     data = [TopicProduceData("allowed", partition_data=[PartitionProduceData(0, bytes(100))])]
     body = ProduceRequest(acks=1, timeout_ms=1000, topic_data=data).encode(9)
     unknown = b"\1\x63\3abc"

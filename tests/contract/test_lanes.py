@@ -137,7 +137,7 @@ def test_fifo_keeps_neither_control_requests_nor_other_clients_quick(requests):
     assert any(slowdown("fifo", requests, samples=15) > 3 for _ in range(ATTEMPTS))
 
 
-def test_priority_serves_data_requests_beside_many_control_requests():
+def test_priority_serves_data_requests_despite_many_control_requests():
     """Data requests get their share of turns although control requests always wait."""
     settings = ("server.priority.data_share=0.2", "server.priority.control_handlers=0")
     with serving("priority", *settings) as server, ExitStack() as stack:

@@ -118,7 +118,7 @@ def test_an_invalid_key_is_named(lake):
         read_forgotten(lake, "one")
 
 
-def test_a_reader_beside_compact_sees_all_rows(lake):
+def test_a_reader_sees_all_rows_while_compact_runs(lake):
     """After `compact` has listed its first file, the others become one."""
     paths = [write_text_file(lake.seals, ("name",), [(str(number),)]) for number in range(4)]
     files = read_text_files(lake.seals, ("name",))

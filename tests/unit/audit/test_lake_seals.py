@@ -95,7 +95,7 @@ def test_a_segment_that_retention_has_deleted_is_named(tmp_path, segments):
 
 
 def test_two_servers_with_the_same_name_cannot_ship_to_one_lake(tmp_path, segments):
-    """This holds in any order, and wherever their segments are. Segments of another stream are accepted."""
+    """The order and the folders of the segments do not matter. A segment of another stream is accepted."""
     other = write_sample_spool(
         tmp_path / "other", sample_events(30, boot="019b8ff8d000deadbeef"), events_per_segment=10
     )

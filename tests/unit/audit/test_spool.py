@@ -141,7 +141,7 @@ def aged(writer, count):
     return sealed_segments(writer.folder)
 
 
-def test_a_segment_is_open_until_it_is_sealed_with_its_seal_beside_it(writer):
+def test_a_segment_is_open_until_it_is_sealed_and_then_has_a_seal(writer):
     assert writer.start() == []
     writer.write(3)
     (path,) = open_segments(writer.folder)

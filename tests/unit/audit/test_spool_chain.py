@@ -65,7 +65,7 @@ def test_a_changed_segment_breaks_the_chain(paths):
     ]
 
 
-def test_a_changed_segment_with_a_seal_that_fits_breaks_the_chain_behind_it(paths):
+def test_a_changed_segment_with_a_seal_that_fits_breaks_the_chain_after_it(paths):
     seal = Seal.read(seal_of(paths[2]))
     write_seal(paths[2], sha256="ab" * 32)
     assert breaks(paths)[1:] == [

@@ -190,7 +190,7 @@ def test_each_change_is_found_and_named(tmp_path, signers, seed, tries):
 
 @pytest.mark.parametrize("way", WAYS)
 def test_without_signatures_a_chain_that_was_made_to_fit_shows_no_break(tmp_path, signers, way, seed):
-    """This shows the purpose of signatures: the same attacks, with new seals, on a spool without keys."""
+    """These attacks on a spool without keys show the purpose of signatures. The attacker writes new seals."""
     attack = Attack(spool_of(tmp_path, signers[0]), random.Random(seed))
     getattr(attack, way)()
     reseal_without_signatures(attack, None)

@@ -152,7 +152,7 @@ def test_a_lake_without_a_configured_log_is_not_checked_for_one(place):
 
 
 def test_seals_that_a_killed_driver_did_not_log_are_not_reported_as_broken(place):
-    """These are a segment, and the last seal of a boot that has ended since."""
+    """The seals are that of a segment, and the last seal of a boot that has ended since."""
     (path,) = place.write(1)
     place.ship([path])
     final = json.loads(path.with_suffix(SEAL_SUFFIX).read_bytes()) | {"final": True, "signature": "", "key_id": ""}

@@ -130,7 +130,7 @@ def test_each_address_has_its_own_time_to_connect(silent):
 
 @pytest.mark.parametrize("descriptors_for", [0, 1])
 def test_a_request_is_lost_if_no_descriptor_is_free(monkeypatch, silent, descriptors_for):
-    """This also applies to the second address, when another file has the descriptor of the first one."""
+    """The request is also lost at the second address, when another file has the descriptor of the first connection."""
     front = Front(silent(), silent(), silent())
     opened = []
 

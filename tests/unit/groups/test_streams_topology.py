@@ -61,7 +61,9 @@ def test_numbers_of_partitions_follow_the_upstream_topics() -> None:
 
 
 def test_subtopologies_may_write_for_each_other() -> None:
-    """This happens in a join by a foreign key. The known number counts, as in Kafka's `RepartitionTopics`."""
+    """In a join by a foreign key, two subtopologies write for each other. The known number of partitions counts, as in
+    Kafka's `RepartitionTopics`.
+    """
     joined = topology(
         Subtopology("0", ("a",), ("asked",), (repartition("answered"),)),
         Subtopology("1", ("b",), ("answered",), (repartition("asked"),)),

@@ -43,7 +43,7 @@ class NotedCalls(FileOperations):
 def test_a_rebuilt_index_keeps_the_part_of_its_file_that_is_equal(
     tmp_path: Path, rebuilt: list[AbortedTransaction], calls: list[Any]
 ) -> None:
-    """This part was synced. A power cut must not lose it, because recovery may not read this segment again."""
+    """The equal part was synced. A power cut must not lose it, because recovery may not read this segment again."""
     path = tmp_path / "00000000000000000000.txnindex"
     operations = NotedCalls()
     index = TransactionIndex(path, operations, Lock(), is_new=True)

@@ -94,7 +94,7 @@ def test_invented_producers_stay_within_the_limit(start: Callable[..., LogManage
 
 
 def test_other_logs_keep_their_producers(start: Callable[..., LogManager]) -> None:
-    """They have fewer producers than the log in which producers are invented."""
+    """The other logs have fewer producers than the log in which producers are invented."""
     manager = start()
     honest, attacked = opened(manager, 0), opened(manager, 1)
     for producer in range(40):
@@ -126,7 +126,7 @@ def test_producers_in_transactions_are_kept(start: Callable[..., LogManager]) ->
 
 @pytest.mark.parametrize("killed", [False, True])
 def test_the_limit_holds_after_a_restart(start: Callable[..., LogManager], tmp_path: Path, killed: bool) -> None:
-    """This also holds if records of more producers are replayed, and for snapshots."""
+    """The limit also holds if records of more producers are replayed, and for snapshots."""
     manager = start()
     for partition in range(4):
         invent(manager, opened(manager, partition, segment_bytes=10_000), LIMIT)

@@ -40,4 +40,4 @@ FAULTS: dict[Callable[[], None], frozenset[str]] = {
     acknowledge_what_the_log_refused: frozenset({"lost_write", "inconsistent_offsets", "fractured_transaction"}),
     acknowledge_what_the_store_refused: frozenset({"not_linearizable"}),
 }
-"""Each fault, and the anomalies of which one has to be named."""
+"""Each fault with its anomalies. The checker must name at least one of them."""
