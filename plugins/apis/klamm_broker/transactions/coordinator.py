@@ -157,7 +157,7 @@ class TransactionCoordinator:
         return self.registry.add(transactional_id, record, owner)
 
     def _spare_producer_id(self, transaction: Transaction) -> int:
-        """Return a producer id for a transaction whose epochs are exhausted."""
+        """Return a new producer id for a transaction whose epochs are exhausted; NO_PRODUCER_ID for any other."""
         exhausted = is_exhausted(transaction.record.producer_epoch) and transaction.pending is None
         return self._producer_ids.allocate() if exhausted else NO_PRODUCER_ID
 
