@@ -104,7 +104,8 @@ def read_folders(
 ) -> list[NodeFolder]:
     """Read and check every segment of nodes, each folder with its keys, see `SealChain`.
 
-    Of segments that are `elsewhere` with these seals, only the bytes are looked at: `NodeFolder.unread`.
+    If a segment is also `elsewhere` with the same seal, only its bytes are checked, and `NodeFolder.unread` has the
+    segment.
     """
     found = list[_Folder]()
     # Each thread takes one, and gives it back.
@@ -213,19 +214,19 @@ def _ahead(read: Callable[[T], R], parts: Iterable[T]) -> Iterator[R]:
 
 
 def _bytes_of(segment: AnyPath, seal: Seal, reader: LineReader) -> _Digest | None:
-    """Return what `_digest_of` does, without numbers if the segment is what its seal says."""
+    """Return a segment's digest without its numbers if its bytes fit the seal, else the result of `_digest_of`."""
     try:
         content = reader.content(read_file(segment), segment.suffix, seal.size_bytes)
         if hashlib.sha256(content).hexdigest() == seal.sha256:
             return _Digest(seal.sha256, seal.events, None)
     except (OSError, ValueError):
-        # The next says what it is.
+        # `_digest_of` finds the fault.
         pass
     return _digest_of(segment, seal, reader)
 
 
 def _digest_of(segment: AnyPath, seal: Seal, reader: LineReader) -> _Digest | None:
-    """Return what a file has; None if it is gone. Raises OSError."""
+    """Return the digest and the numbers of a file; None if the file is gone. Raises OSError."""
     found, seqs, gaps, lines = hashlib.sha256(), list[tuple[str, str, int, int]](), list[dict[str, Any]](), 0
     hours = set[int]()
     try:

@@ -1,6 +1,6 @@
 """`Spool`: writes the spool of one stream: segments, syncs, seals and limits.
 
-Only the writer's thread of `AuditSink` uses a `Spool`; the observer's `Stream` calls it there. Every failure of the
+Only the writer's thread of `AuditSink` uses a `Spool`: `AuditStream` calls it there. Every failure of the
 disk leaves the files in order: a partial write is cut off, and the caller tries again later. The layout and the names
 are in `klamm_spark.spool.layout`.
 """
