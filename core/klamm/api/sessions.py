@@ -57,7 +57,7 @@ class SessionRegistry(Generic[C]):
     A part that authenticates clients adds a session when a client has proved its identity, and calls `recheck` when a
     credential, token, key or certificate has changed. The registry ends a session that has become invalid: it closes
     the connection, and the log and an administrative event `sessions_ended` give the reason. A session that expires
-    causes no event.
+    causes no event, unless it has also become invalid.
 
     If a check raises, it is tried again every `RETRY_CHECK_MS`, and the session goes on meanwhile. If the check raises
     for `UNCHECKED_MAX_MS`, the session ends as if its credential were revoked.

@@ -1,7 +1,7 @@
 """`Scheduler`, which runs timers on one thread, for the expiry of delayed operations and for periodic work.
 
 It follows Kafka's `SystemTimer` and `KafkaScheduler`, but has a heap instead of timing wheels. A cancelled timer stays
-in the heap until it is due, or until most timers of the heap are cancelled.
+in the heap until it is due, or until more than 1,024 timers, and most timers of the heap, are cancelled.
 """
 
 from __future__ import annotations
