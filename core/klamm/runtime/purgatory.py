@@ -86,7 +86,7 @@ class DelayedOperation:
         return True
 
     def safe_try_complete(self) -> bool:
-        """Call `try_complete` with the operation's lock held, and return its result. False if it was complete."""
+        """Call `try_complete` with the operation's lock held, and return its result; False if it was complete."""
         if self._completed:
             return False
         with self._trying:
