@@ -95,8 +95,11 @@ def test_the_command_says_that_a_server_has_no_connections_and_how_many_wait(sta
     with RawClient(server.address(), client_id="app") as client:
         client.call(MetadataRequest(topics=None), 12)
         assert run(server, "--filter", "client_id=unknown")[1] == "no connections match\n"
-    waiting = {"connections": [], "listeners": [{"listener": "default", "waiting": 5}]}
+    waiting = {"connections": [], "listeners": [{"listener": "default", "waiting": 5, "gate": ""}]}
     assert empty_line(waiting) == "no connections; waiting: 5 to be accepted by listener default"
+    waiting["listeners"][0].update(gate="held", gate_ms=4_500.0, accepted_on="the processor's thread")
+    gate = "gate held of [listeners.default] gates has not returned for 4.5 s, on the processor's thread"
+    assert empty_line(waiting) == f"no connections; waiting: 5 to be accepted by listener default; {gate}"
 
 
 def test_options_sort_filter_and_limit_the_list(start, run):

@@ -12,6 +12,7 @@ from typing import Final
 
 from rich.table import Table
 
+from klamm_metrics.culprits import keeps_accepting
 from klamm_metrics.rates import Row, unanswered_line, with_rates
 from klamm_metrics.running_server import RunningServer, UnreachableError, add_server_arguments, find
 from klamm_metrics.words import plain, short_bytes, short_number, terminal
@@ -68,12 +69,10 @@ def main(arguments: list[str]) -> int:
 def empty_line(seen: Row) -> str:
     """Return the line for an empty table: the server has no connections, or none that matches the filters."""
     line = "no connections match" if seen["connections"] else "no connections"
-    waiting = [
-        f"{one['waiting']} to be accepted by listener {one['listener']}"
-        for one in seen.get("listeners", [])
-        if one["waiting"]
-    ]
-    return f"{line}; waiting: {', '.join(waiting)}" if waiting else line
+    listeners = seen.get("listeners", [])
+    waiting = [f"{one['waiting']} to be accepted by listener {one['listener']}" for one in listeners if one["waiting"]]
+    gates = [gate for one in listeners for gate in keeps_accepting([one], one["listener"])]
+    return "; ".join([line, *([f"waiting: {', '.join(waiting)}"] if waiting else []), *gates])
 
 
 def _options(arguments: list[str]) -> argparse.Namespace:

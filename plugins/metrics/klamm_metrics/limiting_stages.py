@@ -305,6 +305,10 @@ def quota(samples: Samples) -> Iterable[Finding]:
         used = samples.seen.now.rows("klamm_clientquota_utilization")
         quotas = {name for (name,), rate in rates.items() if rate}
         quotas |= {labels.get("quota", "") for labels, value in used if value >= 1}
+        if not quotas:
+            # A throttle can last longer than the windows of rates: then the totals still name the quota.
+            totals = samples.seen.now.rows("klamm_clientquota_throttledrequests_total")
+            quotas = {labels.get("quota", "") for labels, value in totals if value}
         text = f"throttled connections: {len(throttled)} of {len(samples.connections)}"
         clients = Counter(map(client_of, throttled)).most_common(3)
         look_at = [f"{client}: {counted(count, 'connection')}" for client, count in clients]

@@ -118,7 +118,7 @@ def _limits(seen: Difference, looked: Row | str) -> Text:
         return Text(f"limits now: unknown without {NEEDED}: see [prometheus] include\n")
     lines = ["limits now:" if found else "limits now: nothing"]
     for one in found[:_SHOWN_STAGES]:
-        lines += [f"  {one.stage}: {one.text}", f"    look at: {'; '.join(one.look_at[:2])}"]
+        lines += [f"  {one.stage}: {one.text}", f"    look at: {'; '.join(one.look_at)}"]
     return Text("\n".join(map(printable, lines)) + "\n")
 
 

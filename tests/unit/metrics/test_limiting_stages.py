@@ -157,6 +157,13 @@ def test_a_number_of_one_has_no_plural():
     assert quota.text == "throttled connections: 1 of 1"
 
 
+def test_a_quota_whose_throttle_lasts_longer_than_the_rates_is_named():
+    counted = 'klamm_clientquota_throttledrequests_total{{quota="{}"}} {}'
+    now = "\n".join([counted.format("producer_byte_rate", 1), counted.format("request_percentage", 0)])
+    (quota,) = found(now, before=now, rows=[{"waits_for": "throttle"}])
+    assert quota.look_at == (f"{CLIENT}: 1 connection", "quota producer_byte_rate")
+
+
 def test_a_hot_processor_is_named_with_the_client_that_uses_it():
     rows = [{"processor_share": 0.8}, {"client_id": "light", "processor_share": 0.1}]
     (hot,) = found(f"klamm_processor_busyseconds_total{PROCESSOR} 9.5", rows=rows)
