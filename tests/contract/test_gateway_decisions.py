@@ -27,7 +27,7 @@ ANSWERS = {
         ]
     )
 }
-"""Decisions about topics in a node's responses, although the requests name the topics."""
+"""Responses of a node by API. The gateway decides about the topics in them, in addition to those in the request."""
 OTHER_RULES = {
     # A transactional id requires its own right, whatever topics the batches have.
     "Produce outside of the transaction": ("allow User:* WRITE transactional_id:x", "allow User:* WRITE topic:t"),
@@ -36,9 +36,10 @@ OTHER_RULES = {
     # Only brokers send these requests. The gateway requires this right for every API without a rule of its own.
     "WriteTxnMarkers": ("allow User:* ALTER cluster",),
 }
+# The rules that a case needs although its recorded decisions do not name them.
 NO_DECISIONS_HERE = {
     **NO_DECISIONS,
-    # The response has a bit for each right, so the gateway asks for each right.
+    # The response has a bit for each right. To set the bits, the gateway asks the authorizer about each right.
     "DescribeCluster": "allow User:* DESCRIBE cluster",
     # The gateway does not know if the topic exists. It asks for the right to create the topic, and the cluster records
     # the creation.

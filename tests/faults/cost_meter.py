@@ -115,7 +115,7 @@ class CostMeter:
             assert self._delivered.wait(60)
 
     def run(self, frame: bytes) -> Cost:
-        """Run one frame to its answer, or until it waits for others."""
+        """Run one frame to its answer, or until its request waits: for the disk, for other requests, or for data."""
         connection, outcome = self.connection, "answered"
         request: PendingRequest | None = None
         data = bytearray(frame)

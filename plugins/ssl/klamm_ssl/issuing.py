@@ -1,4 +1,4 @@
-"""`CertificateAuthority`: creates keys, certificates and revocation lists, for development and tests.
+"""`CertificateAuthority`: creates keys and certificates, for development and tests.
 
 `klamm certs` and tests call it. The server never does: a listener only uses the files in its settings.
 """
@@ -75,7 +75,11 @@ class CertificateAuthority:
 
     @classmethod
     def load(cls, certificate_pem: bytes, key_pem: bytes) -> CertificateAuthority:
-        """Return a root that `create` has made before. Raises ValueError for any other content."""
+        """Return a root that `create` has made before.
+
+        Raises ValueError for content that is not a certificate, and for a key that is not the certificate's or not on
+        an elliptic curve. It does not check that the certificate is a root.
+        """
         key = load_pem_private_key(key_pem, None)
         if not isinstance(key, EllipticCurvePrivateKey):
             raise ValueError("the key of the authority is not on an elliptic curve")

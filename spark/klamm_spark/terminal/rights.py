@@ -39,7 +39,7 @@ def add_commands(commands: Any, spool: list[argparse.ArgumentParser]) -> None:
     publish = commands.add_parser(
         "publish", parents=spool, help="write each reader's part of the trail to the reader's folder"
     )
-    publish.add_argument("--once", action="store_true", help="end when all that is sealed now is there")
+    publish.add_argument("--once", action="store_true", help="end after all segments that are complete now are written")
     pseudonym = commands.add_parser("pseudonym", help="print the pseudonyms of accounts and addresses")
     pseudonym.add_argument("--key", metavar="FILE", type=Path, required=True, help="the file of pseudonym_key")
     pseudonym.add_argument(

@@ -78,7 +78,7 @@ class Pair:
                     wait_until(partial(_has_coordinator, client, kind), within_s=60)
 
     def first_difference(self, family: str, steps: Sequence[Step]) -> Difference | None:
-        """Run the steps under new names, up to the first answers that may not differ."""
+        """Run the steps under new names, and return the first difference that is not accepted. The run ends there."""
         prefix = f"r{next(_RUNS)}-"
         with World(self._servers[0], prefix) as ours, World(self._servers[1], prefix) as theirs:
             worlds = ours, theirs
@@ -96,7 +96,7 @@ class Pair:
             return None
 
     def shortened(self, family: str, steps: Sequence[Step], found: Difference) -> str:
-        """Return the smallest number of steps found that ends in this difference, as text."""
+        """Return a listing of the shortest steps found that end in a difference at the same API."""
         kept = list(steps[: found.at + 1])
 
         def again(tried: Sequence[Step]) -> Difference | None:
@@ -187,7 +187,7 @@ def _await_internal_topics(worlds: tuple[World, World], answer: Any) -> None:
 
 
 def _late(worlds: tuple[World, World], index: int, step: Step, label: str) -> Difference | None:
-    """Return the answer to a request that waited, if the answer has arrived."""
+    """Return the difference between the answers to a request that waited. None if they are equal."""
     ours = worlds[0].arrived(label, _OURS_S / 4)
     theirs = worlds[1].arrived(label, _OURS_S / 8 if ours == PENDING else _LATE_S)
     if ours == PENDING and theirs != PENDING:

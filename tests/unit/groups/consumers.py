@@ -13,7 +13,7 @@ FIRST = 2
 
 
 def partitions(**by_topic: set[int]) -> Partitions:
-    """Return partitions by topic name."""
+    """Return partitions by topic id. The arguments are by topic name."""
     return {topic_id(name): frozenset(indexes) for name, indexes in by_topic.items()}
 
 

@@ -145,7 +145,8 @@ class ConfigRegistry:
         ),
     ) -> None:
         self.changing = threading.Lock()
-        """Held for a whole change: from reading the current configs until the changed ones are stored."""
+        """Held from reading the current configs until the changed ones are stored. `follow` takes this lock; who calls
+        `set_dynamic` or changes configs of topics takes it before. It is not reentrant."""
         self._store = store
         self._topic_overrides = topic_overrides
         self._server_keys = server_keys
@@ -334,8 +335,8 @@ class ConfigRegistry:
     def _described_synonyms(
         self, name: str, key: BrokerKey | None = None, node_name: str | None = None
     ) -> list[Synonym]:
-        """Return the synonyms by source. As in Kafka, keys in other units are left out if they come before the first
-        synonym of this name.
+        """Return the synonyms in the order of their sources. As in Kafka, the list begins with the first synonym of
+        this very name: synonyms of other names before it, e.g. keys in other units, are left out.
         """
         by_source = sorted(self._synonyms(name, self._dynamic, key, node_name), key=lambda each: each.source)
         return list(itertools.dropwhile(lambda each: each.name != name, by_source))
@@ -347,7 +348,9 @@ class ConfigRegistry:
         own: BrokerKey | None = None,
         node_name: str | None = None,
     ) -> Iterable[Synonym]:
-        """Yield every source of a value, the effective one first. `own` describes a key that no broker setting has."""
+        """Yield every source of a value, the effective one first. `own` describes the key where the
+        broker's settings may lack it, as for keys of the server and of listeners.
+        """
         names = [name, *(fallback for fallback, _factor in _FALLBACKS.get(name, ()))]
         plain = _OF_LISTENER.sub("", name)
         if plain != name:
@@ -418,7 +421,8 @@ class ConfigRegistry:
         self._on_change()
 
     def follow(self, settings: BrokerSettings) -> None:
-        """Use new settings from the configuration file. They may differ in keys that dynamic configs can override.
+        """Use new settings from the configuration file. Only keys that dynamic configs can override may have
+        other values than before.
 
         Raises KafkaError(INVALID_CONFIG) like `check_dynamic`. If it raises, nothing has changed.
         """

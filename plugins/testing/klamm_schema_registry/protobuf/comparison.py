@@ -1,6 +1,7 @@
 """`unreadable`: compares schemas of Protocol Buffers by the rules of Confluent's registry.
 
-Fields with the same number count as the same field. Their names are not compared, and fields may be added and removed.
+Fields with the same number count as the same field. Their names are not compared. Fields may be
+added and removed, but for required fields and for those of a oneof.
 """
 
 from __future__ import annotations
@@ -89,7 +90,8 @@ def _message(kind: str, path: tuple[str, ...]) -> str:
 class _Comparison:
     """The comparison of an original schema with its update.
 
-    A message may contain itself. Such an inner pair counts as compatible while it is compared.
+    Messages are compared in pairs of an old and a new name. A message may contain itself: while a pair is compared, the
+    same pair inside it counts as compatible.
     """
 
     def __init__(self, original: Types, update: Types, steps: Steps) -> None:
@@ -133,7 +135,8 @@ class _Comparison:
             found = _moved_into_oneofs(old, new, path) + self._fields(old, new, pair, path)
             found += self._nested(old.nested_type, new.nested_type, pair, path)
             self._known[pair] = found
-        # The caller copies these differences, and a chain of messages doubles them at each level.
+        # The caller copies these differences, so they count as steps: if each message of a chain names the next one
+        # twice, their number doubles at each level.
         self._steps.take(len(self._known[pair]))
         return self._known[pair]
 
