@@ -435,6 +435,8 @@ def test_a_reload_that_removes_the_listener_of_the_console_is_named(caplog):
         page = Browser(running)
         page.log_in()
         running.server.change_listeners(running.server.prepare_listeners(without.plan))
+        # The login's connection to the listener may answer until it is closed.
+        wait_until(lambda: page("server")[0] == 502)
         answers = [page("session"), page("server"), page("events?view=audit"), page.log_in()]
     assert {status for status, _ in answers} == {502}
     assert all('there is no listener "other"' in found["error"] for _, found in answers)
