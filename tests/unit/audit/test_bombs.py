@@ -22,6 +22,9 @@ pa = pytest.importorskip("pyarrow")
 pytest.importorskip("deltalake")
 pytest.importorskip("resource", reason="limits of memory are of Unix")
 
+# The audit's tools are not compiled.
+pytestmark = pytest.mark.once
+
 ROOT = Path(__file__).parents[3]
 LIMIT_BYTES = 4 * 1024**3
 PEAK_MIB = 2_500
@@ -288,27 +291,42 @@ def place_made(path, make):
     path.write_bytes(make())
 
 
+COMMANDS = list(commands_on_lakes())
 DAMAGES = {
     **{f"a bomb: {bomb}": functools.partial(place_bomb, bomb=bomb) for bomb in BOMBS},
     **{name: functools.partial(place_made, make=make) for name, make in MADE.items()},
 }
 
 
-@pytest.mark.timeout(1000)
-@pytest.mark.parametrize("command", list(commands_on_lakes()))
-def test_no_command_fills_the_memory(places, tmp_path, command):
-    """Each command meets each damage, and each damage each kind of file."""
+def meet(command, damages, places, tmp_path):
+    """Run a command on a lake with each of these damages, numbered, in one kind of file each."""
     lines, paths = [], list(places.values())
-    for number, damage in enumerate(DAMAGES.values(), list(commands_on_lakes()).index(command)):
+    for number, name in damages:
         path = paths[number % len(paths)]
         other = tmp_path / command / str(number)
         shutil.copytree(tmp_path / "lake", other / "lake")
-        damage(other / "lake" / path.relative_to(tmp_path / "lake"))
+        DAMAGES[name](other / "lake" / path.relative_to(tmp_path / "lake"))
         lines.append(f"{command} audit.toml --lake {other / 'lake'} {MORE.get(command, '')}")
-    for name, (code, said, peak_mib) in zip(DAMAGES, run(tmp_path, *lines), strict=True):
+    for (_, name), (code, said, peak_mib) in zip(damages, run(tmp_path, *lines), strict=True):
         assert code in CODES, (name, said)
         assert "usage:" not in said, (name, said)
         assert peak_mib < PEAK_MIB, name
+
+
+@pytest.mark.timeout(1000)
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_command_fills_the_memory(places, tmp_path, command):
+    """The commands share the damages."""
+    first, every = COMMANDS.index(command), len(COMMANDS)
+    meet(command, list(enumerate(DAMAGES))[first::every], places, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1000)
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_damage_makes_any_command_fill_the_memory(places, tmp_path, command):
+    """Each command meets each damage, and each damage each kind of file."""
+    meet(command, list(enumerate(DAMAGES, COMMANDS.index(command))), places, tmp_path)
 
 
 @pytest.mark.parametrize("kind", ["events", "seals", "forgotten", "checkpoint"])
