@@ -1,15 +1,21 @@
 """Fixtures for servers and clients on each kind of connection (`CHANNELS`).
 
 The kinds are plaintext with epoll, plaintext with Python's `selectors` (as on other systems), TLS 1.2 and TLS 1.3. A
-test that uses `start` or `connect` runs once on each kind.
+test that uses `start` or `connect` runs once on each kind. `live`, `free_port` and `without_thread` are for tests that
+reload a server, `serve` for those of several workers.
 """
 
+import contextlib
+import socket
 import ssl
+import threading
 
 import pytest
 
 from klamm.testing import EmbeddedServer, MovingClock, RawClient
 from tests.contract.api_sets import GATES, OBSERVERS, Plugin
+from tests.contract.live_server import FIRST, Live
+from tests.contract.worker_server import ECHO, Serving
 from tests.tls_files import TlsFiles
 
 CHANNELS = {
@@ -88,3 +94,65 @@ def connect(client_options):
     yield connect_one
     for client in clients:
         client.close()
+
+
+@pytest.fixture
+def live(tmp_path):
+    """Yield `live(text)`, which starts a server from a file with this text."""
+    with contextlib.ExitStack() as opened:
+
+        def start(text=FIRST):
+            one = Live(tmp_path / "klamm.toml", text)
+            opened.callback(one.close)
+            return one
+
+        yield start
+
+
+@pytest.fixture
+def free_port():
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.fixture
+def without_thread(monkeypatch):
+    """Return `without_thread(text)`, a context manager.
+
+    No thread whose name contains the text can start in its block.
+    """
+
+    @contextlib.contextmanager
+    def block(text):
+        start = threading.Thread.start
+
+        def refuse(thread):
+            if text in thread.name:
+                raise RuntimeError("can't start new thread")
+            start(thread)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", refuse)
+            yield
+
+    return block
+
+
+@pytest.fixture
+def serve(tmp_path):
+    running = []
+
+    def start(text=ECHO):
+        file = tmp_path / "klamm.toml"
+        file.write_text(text)
+        running.append(Serving(file, tmp_path / "ready.json"))
+        return running[-1]
+
+    yield start
+    for one in running:
+        if one.process.poll() is None:
+            one.process.kill()
+        one.process.wait(60)
+        one.process.stdout.close()

@@ -9,7 +9,7 @@ import pytest
 from klamm.testing import RawClient
 from klamm.wire.messages.metadata import MetadataRequest
 from tests.contract.gateway_nodes import free_ports
-from tests.contract.test_workers import Serving
+from tests.contract.worker_server import Serving
 from tests.tls_files import TlsFiles
 from tests.waiting import wait_until
 

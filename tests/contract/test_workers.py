@@ -1,12 +1,9 @@
 """Tests of `[server] workers` with real processes: a crash, a reload or a stop affects as few clients as possible."""
 
-import http.client
 import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -21,101 +18,11 @@ from klamm.wire.messages.metadata import MetadataRequest
 from klamm_metrics.running_server import UnreachableError, find
 from tests.audit_spool import read_segment
 from tests.contract.gateway_nodes import free_ports
+from tests.contract.worker_server import ECHO
 from tests.tls_files import TlsFiles
-from tests.unit.console.conftest import Browser
 from tests.waiting import wait_until
 
 CLIENTS = 30
-ECHO = """[server]
-workers = 3
-extensions = ["prometheus"]
-
-[prometheus]
-bind = "127.0.0.1:0"
-
-[listeners.front]
-bind = "127.0.0.1:0"
-api_set = "echo"
-backlog = 500
-"""
-
-
-class Serving:
-    """A running `klamm serve`. `lines` has the lines that it has written so far."""
-
-    def __init__(self, file, ready_file):
-        self.file = file
-        command = [sys.executable, "-m", "klamm", "serve", str(file), "--ready-file", str(ready_file)]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        self.lines = []
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-        self.ready_file = ready_file
-        wait_until(lambda: ready_file.exists() or self.process.poll() is not None, "it does not start")
-
-    def _read(self):
-        for line in self.process.stdout:
-            self.lines.append(line.rstrip())
-
-    def address(self, listener="front"):
-        bound = json.loads(self.ready_file.read_text())["listeners"][listener]
-        host, _, port = bound.rpartition(":")
-        return host, int(port)
-
-    def connect(self):
-        return RawClient(self.address(), timeout_s=20)
-
-    def workers(self):
-        """The process ids of the workers, in the order in which they were started."""
-        pid = self.process.pid
-        return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-    def exporter(self):
-        """The address of the exporter."""
-        self.wait_for_line("prometheus ")
-        (line,) = (line for line in self.lines if "prometheus " in line)
-        return next(word for word in line.replace(",", " ").split("prometheus ")[1].split())
-
-    def page(self, path):
-        """Return status and text of a page of the exporter."""
-        connection = http.client.HTTPConnection(self.exporter(), timeout=60)
-        connection.request("GET", path)
-        response = connection.getresponse()
-        return response.status, response.read().decode()
-
-    def metric(self, name):
-        """Return the sum of all samples of a metric."""
-        _, text = self.page("/metrics")
-        rows = [line for line in text.splitlines() if line.partition("{")[0].partition(" ")[0] == name]
-        return sum(float(row.rpartition(" ")[2]) for row in rows)
-
-    def wait_for_line(self, text):
-        wait_until(lambda: any(text in line for line in self.lines), f"the line was not written: {text}")
-
-    def end(self, number=signal.SIGTERM):
-        """Stop the server. Return its exit code."""
-        self.process.send_signal(number)
-        code = self.process.wait(60)
-        self._reader.join(60)
-        return code
-
-
-@pytest.fixture
-def serve(tmp_path):
-    running = []
-
-    def start(text=ECHO):
-        file = tmp_path / "klamm.toml"
-        file.write_text(text)
-        running.append(Serving(file, tmp_path / "ready.json"))
-        return running[-1]
-
-    yield start
-    for one in running:
-        if one.process.poll() is None:
-            one.process.kill()
-        one.process.wait(60)
-        one.process.stdout.close()
 
 
 def answers(client):
@@ -459,6 +366,8 @@ bootstrap = ["{bootstrap}"]
 node_ports = "{port}-{port}"
 first_node_id = 1
 """
+
+
 PROXY_HEADER = b"PROXY TCP4 203.0.113.7 192.0.2.1 4711 9092\r\n"
 
 
@@ -509,94 +418,3 @@ def test_workers_share_a_log_file_and_reopen_it_when_it_is_moved(serve, tmp_path
     refused()
     wait_until(read)
     assert all(line["worker"] in (1, 2, 3) and line["listener"] == "front" for line in read())
-
-
-WITH_CONSOLE = """[server]
-workers = 3
-extensions = ["console"]
-
-[console]
-bind = "127.0.0.1:0"
-
-[listeners.front]
-bind = "127.0.0.1:0"
-api_set = "gateway"
-authorizer = "static"
-observers = ["audit"]
-processors = 2
-
-[listeners.front.static]
-rules = [
-    "allow User:* ALL TOPIC:*",
-    "allow User:* ALL CLUSTER:*",
-    "deny User:eve READ TOPIC:payroll",
-]
-
-[listeners.front.audit]
-spool = "{spool}"
-node = "edge"
-
-[gateway]
-bootstrap = ["{bootstrap}"]
-node_ports = "{port}-{port}"
-first_node_id = 1
-"""
-
-
-def test_the_console_shows_all_workers_and_acts_on_them(serve, tmp_path):
-    with EmbeddedServer() as broker:
-        broker.create_topic("orders")
-        spool = tmp_path / "spool"
-        serving = serve(WITH_CONSOLE.format(spool=spool, bootstrap=broker.bootstrap, port=free_ports(1)))
-        page = Browser(json.loads(serving.ready_file.read_text())["console"])
-        assert page.log_in()[0] == 200
-        clients = []
-
-        def rows():
-            return [row for row in page("connections")[1]["connections"] if row["client_id"] != "klamm-console"]
-
-        def workers_with_one_more_client():
-            clients.append(serving.connect())
-            clients[-1].call(MetadataRequest(topics=None), 12)
-            return {row["worker"] for row in rows()}
-
-        wait_until(lambda: workers_with_one_more_client() == {1, 2, 3}, "not all workers have connections")
-        server = page("server")[1]
-        (listener,) = server["listeners"]
-        assert listener["bound"] == ":".join(map(str, serving.address()))
-        assert any(part.startswith("authorizer static of klamm") for part in listener["parts"])
-        parts = page(f"listener?name={listener['name']}")[1]["parts"]
-        assert [part["settings"] for part in parts if part["name"] == "static"], "a worker has the settings"
-        stages = server["stages"]
-        assert (stages["workers"], stages["workers_ready"], stages["processors"]) == (3, 3, 6)
-        assert stages["connections"] >= len(clients)
-        assert [row["name"] for row in page("topics")[1]] == ["orders"]
-        own = rows()
-        assert page("close_connection", {"id": own[0]["id"]}) == (200, {})
-        wait_until(lambda: own[0]["id"] not in {row["id"] for row in rows()})
-        moved = page("move_connection", {"id": own[1]["id"], "processor": 1 - own[1]["processor"]})
-        assert (moved[0], "bound to its processor" in moved[1]["error"]) == (409, True)
-        assert page("close_connection", {"id": "no such"})[0] == 409
-        rights = page.rights(principal="User:eve", resource="TOPIC", name="payroll")[1]["operations"]
-        assert {row["operation"]: row["allowed"] for row in rights}["READ"] is False
-        assert {row["operation"]: row["allowed"] for row in rights}["WRITE"] is True
-        assert page.rights(principal="User:eve", resource="NOTHING")[0] == 400
-
-        def acts():
-            return [row["action"] for row in page("audit")[1] if "in the console" in str(row.get("detail"))]
-
-        wait_until(lambda: acts() == ["connection_closed"])
-
-
-def test_a_console_login_continues_after_its_worker_has_ended(serve, tmp_path):
-    with EmbeddedServer() as broker:
-        spool = tmp_path / "spool"
-        serving = serve(WITH_CONSOLE.format(spool=spool, bootstrap=broker.bootstrap, port=free_ports(1)))
-        page = Browser(json.loads(serving.ready_file.read_text())["console"])
-        assert page.log_in()[0] == 200
-        (own,) = page("connections")[1]["connections"]
-        os.kill(serving.workers()[own["worker"] - 1], signal.SIGKILL)
-        serving.wait_for_line("ended by SIGKILL")
-        wait_until(lambda: page("topics")[0] == 200)
-        wait_until(lambda: page("server")[1]["stages"]["workers_ready"] == 3)
-        assert page("server")[1]["stages"]["workers_restarted"] == 1

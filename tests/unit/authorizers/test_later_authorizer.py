@@ -6,85 +6,12 @@ from itertools import islice
 
 import pytest
 
-from klamm import Address, KafkaPrincipal
-from klamm.acl import AclOperation, LaterAuthorizer, LaterSettings, ResourceType
+from klamm import KafkaPrincipal
 from klamm.requests.preparing import preparing
-from klamm.testing import MemoryListener, check_authorizer
+from klamm.testing import check_authorizer
 from klamm.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tests.unit.authorizers.later import ALICE, PATIENCE_S, READ, TOPIC, WRITE, Opened, Policy, elsewhere, released
 from tests.waiting import wait_until
-
-READ, WRITE, TOPIC = AclOperation.READ, AclOperation.WRITE, ResourceType.TOPIC
-ALICE = KafkaPrincipal("alice")
-PATIENCE_S = 60
-
-
-class Policy(LaterAuthorizer):
-    """Allows READ of what is in `readable`; waits while `go_on` is cleared."""
-
-    def __init__(self, settings=None):
-        super().__init__(settings or LaterSettings())
-        self.readable = {"orders"}
-        self.asked = []
-        self.is_down = False
-        self.go_on = threading.Event()
-        self.go_on.set()
-
-    def permitted(self, principal, host, resource_type, resource_name):
-        self.go_on.wait(PATIENCE_S)
-        self.asked.append((str(principal), resource_name))
-        if resource_name == "broken" or self.is_down:
-            raise ConnectionError("the engine does not answer")
-        return [READ] if resource_name in self.readable else []
-
-
-class Opened:
-    """An open authorizer and requests of Alice."""
-
-    def __init__(self, **settings):
-        self.listener = MemoryListener()
-        self.policy = Policy(LaterSettings(**settings))
-        self.policy.open(self.listener.context)
-        self.context = self.request(ALICE)
-
-    def request(self, principal):
-        return self.listener.request(MetadataRequest(), 9, self.listener.connection(principal))
-
-    def prepare(self, *names):
-        return self.policy.prepare(self.context, [(TOPIC, name) for name in names])
-
-    def may(self, operation, name, context=None):
-        return self.policy.authorize(context or self.context, operation, TOPIC, name)
-
-    def cached(self, operation, name):
-        """Decide for a request that was not prepared."""
-        return self.may(operation, name, self.request(ALICE))
-
-    def settle(self, *names):
-        """Prepare as a request does, and wait for the release."""
-        released = threading.Event()
-        release = self.prepare(*names)
-        if release is not None:
-            release.when_released(released.set)
-            assert released.wait(PATIENCE_S)
-
-    def metric(self, name):
-        family = f"klamm:type=LaterAuthorizer,name={name}"
-        (found,) = self.listener.services.metrics.collect(lambda one: one == family)
-        return {sample.labels.get("result"): sample.value for sample in found.samples}
-
-
-@pytest.fixture
-def opened():
-    made = []
-
-    def make(**settings):
-        made.append(Opened(**settings))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.policy.go_on.set()
-        one.policy.close()
 
 
 def test_what_was_prepared_is_decided_at_once(opened):
@@ -113,31 +40,6 @@ def test_what_is_not_decided_is_denied_and_requests_share_the_decision(opened):
     it.settle("orders")
     assert it.may(READ, "orders")
     assert it.policy.asked == [("User:alice", "orders")]
-
-
-def test_a_failure_is_a_denial_that_is_tried_again(opened, caplog):
-    it = opened()
-    it.settle("broken")
-    assert not it.may(READ, "broken")
-    assert "ConnectionError: the engine does not answer" in caplog.text
-    it.listener.advance_ms(1_001)
-    it.settle("broken")
-    assert len(it.policy.asked) == 2
-    assert it.metric("AnswersTotal")["failed"] == 2
-
-
-def elsewhere(it, host="192.0.2.7"):
-    """Return a request of a client of another address."""
-    connection = it.listener.connection(ALICE)
-    connection.client_address = Address(host, 1)
-    return it.listener.request(MetadataRequest(), 9, connection)
-
-
-def released(release):
-    """Return an event of a release."""
-    event = threading.Event()
-    release.when_released(event.set)
-    return event
 
 
 def test_what_a_request_does_not_name_does_not_wait_for_room(opened):
@@ -271,23 +173,6 @@ def test_long_names_are_denied_and_not_kept(opened):
     assert it.metric("AnswersTotal")["refused"] == 3
 
 
-def test_a_panic_is_a_failure_and_the_thread_goes_on(opened):
-    it = opened(threads=1)
-    it.policy.readable.add("after")
-    permitted = it.policy.permitted
-
-    def panics(principal, host, resource_type, name):
-        if name == "panic":
-            raise SystemExit
-        return permitted(principal, host, resource_type, name)
-
-    it.policy.permitted = panics
-    it.settle("panic")
-    it.settle("after")
-    assert it.may(READ, "after")
-    assert not it.may(READ, "panic")
-
-
 def test_decisions_that_have_ended_leave_the_cache(opened):
     it = opened(cache_ms=1_000)
     it.settle("first", "second")
@@ -308,24 +193,6 @@ def test_a_decision_ends_and_one_in_use_is_renewed_before(opened):
     it.policy.go_on.clear()
     assert not it.cached(READ, "orders")
     assert it.metric("InFlight") == {None: 1}
-
-
-def test_a_failed_renewal_leaves_a_decision_that_holds(opened):
-    it = opened(cache_ms=10_000)
-    it.settle("orders")
-    it.policy.is_down = True
-    it.listener.advance_ms(5_000)
-    assert it.cached(READ, "orders")
-    wait_until(lambda: it.metric("InFlight") == {None: 0})
-    assert it.metric("AnswersTotal")["failed"] == 1
-    it.listener.advance_ms(999)
-    assert it.cached(READ, "orders")
-    assert it.metric("InFlight") == {None: 0}
-    it.listener.advance_ms(1)
-    assert it.cached(READ, "orders")
-    wait_until(lambda: it.metric("AnswersTotal")["failed"] == 2)
-    it.listener.advance_ms(4_000)
-    assert not it.cached(READ, "orders")
 
 
 def test_a_request_that_waits_keeps_what_ends_meanwhile(opened):
@@ -415,57 +282,6 @@ def test_a_decision_that_was_being_made_is_made_again(opened):
     go_on.set()
     assert released.wait(PATIENCE_S)
     assert not it.may(READ, "orders")
-
-
-class Unprintable(Exception):
-    """An error without a text."""
-
-    def __str__(self):
-        raise ValueError("no text")
-
-
-def test_an_error_whose_text_cannot_be_made_is_a_failure(opened, caplog):
-    it = opened(max_in_flight=2)
-
-    def permitted(*_):
-        raise Unprintable
-
-    it.policy.permitted = permitted
-    done = released(it.prepare("orders"))
-    wait_until(lambda: it.metric("AnswersTotal")["failed"])
-    wait_until(lambda: it.metric("InFlight") == {None: 0})
-    assert done.wait(PATIENCE_S)
-    assert not it.may(READ, "orders")
-    assert "Unprintable: (its text cannot be made)" in caplog.text
-
-
-def raising():
-    raise RuntimeError("the connection is gone")
-
-
-def test_a_request_that_cannot_go_on_hinders_no_other(opened, caplog):
-    it = opened(max_in_flight=2, threads=1)
-    it.policy.go_on.clear()
-    it.prepare("orders").when_released(raising)
-    others = [released(it.prepare(name)) for name in ("orders", "second", "third")]
-    it.policy.go_on.set()
-    wait_until(lambda: it.metric("AnswersTotal")["decided"] == 3)
-    for one in others:
-        assert one.wait(PATIENCE_S)
-    assert "cannot go on: RuntimeError: the connection is gone" in caplog.text
-
-
-def test_closing_and_time_release_all_even_if_one_cannot_go_on(opened):
-    it = opened(max_in_flight=2, timeout_ms=1_000)
-    it.policy.go_on.clear()
-    it.prepare("orders").when_released(raising)
-    waits = [released(it.prepare("orders"))]
-    it.prepare("second").when_released(raising)
-    waits.append(released(it.prepare("second")))
-    it.listener.advance_ms(1_001)
-    assert waits[1].is_set()
-    it.policy.close()
-    assert waits[0].is_set()
 
 
 class Restless(Policy):
@@ -567,39 +383,6 @@ def cost_of_a_full_cache(entries):
 @pytest.mark.interpreted
 def test_a_large_cache_that_is_full_costs_as_much_as_a_small_one():
     assert min(cost_of_a_full_cache(100_000) for _ in range(2)) < 4 * cost_of_a_full_cache(100)
-
-
-def test_closing_releases_what_waits(opened):
-    it = opened(max_in_flight=2)
-    it.policy.go_on.clear()
-    waits = [released(it.prepare("orders")), released(it.prepare("second"))]
-    it.policy.close()
-    assert [wait.is_set() for wait in waits] == [True, True]
-    assert it.prepare("other") is None
-
-
-@pytest.mark.interpreted
-def test_requests_are_released_before_the_threads_end(opened, monkeypatch):
-    it, order = opened(), []
-    it.policy.go_on.clear()
-    it.prepare("orders").when_released(lambda: order.append("released"))
-    monkeypatch.setattr(
-        it.policy._LaterAuthorizer__workers, "close", lambda timeout_s=1.0: order.append(f"closed {timeout_s}")
-    )
-    it.policy.close()
-    assert order == ["released", "closed 0"]
-    monkeypatch.undo()
-
-
-@pytest.mark.parametrize("fault", [lambda: 1 / 0, lambda: "soon"], ids=["raises", "wrong type"])
-def test_a_prepare_that_fails_lets_the_request_go_on(opened, caplog, fault):
-    class Faulty(Policy):
-        def prepare(self, context, resources):
-            return fault()
-
-    message = MetadataRequest()
-    assert preparing(Faulty(), None)(message, opened().context) is message
-    assert "Faulty failed in prepare" in caplog.text
 
 
 def test_it_keeps_the_contract_of_authorizers():
