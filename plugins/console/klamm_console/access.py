@@ -12,6 +12,7 @@ from typing import Any, Final
 from klamm import Address, ConnectionContext, KafkaPrincipal, ListenerContext, RequestContext, ServerServices
 from klamm.acl import CLUSTER_NAME, AclBinding, AclOperation, ResourceType, Verdict
 from klamm.wire.messages import describe_acls
+from klamm_console.worker_answers import answered
 
 log = logging.getLogger("klamm.console")
 
@@ -93,11 +94,9 @@ def rights_anywhere(services: ServerServices, listener: ListenerContext, *asked:
     if services.workers is None:
         return rights(listener, *asked)
     _check(*asked)
-    found = services.workers.call_one("klamm_console.access:rights_in_worker", (listener.name, *asked), _WITHIN_S)
-    if found is None:
-        raise TimeoutError("no worker has an answer; if one has failed, its log has the reason")
-    answer: dict[str, Any] = found
-    return answer
+    function = "klamm_console.access:rights_in_worker"
+    found: dict[str, Any] = answered(services.workers.call_one(function, (listener.name, *asked), _WITHIN_S))
+    return found
 
 
 def rights_on_cluster(services: ServerServices, listener: ListenerContext, user: str, host: str) -> dict[str, bool]:

@@ -11,11 +11,12 @@ from typing import Any, Final, Literal
 from klamm import ServerServices, clipped
 from klamm.testing import Admin
 from klamm_console import access, changes, cluster, credentials, offsets, server_view
+from klamm_console.arguments import MOST_PARTITION
 from klamm_console.console_errors import ConsoleError, errors
 from klamm_console.entry import Entry, LoginError, NoListenerError
 from klamm_console.findings import HOURS, Findings
 from klamm_console.live import Shared, Streams, TooManyStreamsError
-from klamm_console.questions import LONGEST_NAME, MOST_PARTITION, key_of, name_of, number_of, text_of
+from klamm_console.questions import LONGEST_NAME, key_of, name_of, number_of, text_of
 from klamm_console.records import records_of
 from klamm_console.routes import Answer, Argument, Question, Right, Route, document_of
 from klamm_console.schemas import Schemas

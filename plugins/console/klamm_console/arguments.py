@@ -7,21 +7,22 @@ from enum import IntEnum
 from typing import Any, Final, TypeVar
 
 _LONGEST: Final = 32_768
-_MOST: Final = (1 << 63) - 1
+MOST_OFFSET: Final = (1 << 63) - 1
+MOST_PARTITION: Final = (1 << 31) - 1
 Word = TypeVar("Word", bound=IntEnum)
 
 
-def text(body: Mapping[str, Any], name: str) -> str:
+def text(body: Mapping[str, Any], name: str, longest: int = _LONGEST) -> str:
     """Return a text."""
     value = body.get(name)
-    if not isinstance(value, str) or len(value) > _LONGEST:
+    if not isinstance(value, str) or len(value) > longest:
         raise ValueError(f"{name} must be a text")
     # Half of a surrogate pair raises UnicodeEncodeError, which is a ValueError.
     value.encode()
     return value
 
 
-def number(body: Mapping[str, Any], name: str, most: int = _MOST) -> int:
+def number(body: Mapping[str, Any], name: str, most: int = MOST_OFFSET) -> int:
     """Return a number from 0 to `most`."""
     value = body.get(name)
     if type(value) is not int or not 0 <= value <= most:

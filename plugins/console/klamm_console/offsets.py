@@ -20,14 +20,13 @@ from klamm.wire.messages.offset_delete import (
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
-from klamm_console.arguments import number, text
+from klamm_console.arguments import MOST_PARTITION, number, text
 from klamm_console.cluster import EARLIEST, LATEST, check, metadata_of, offsets_of
 from klamm_console.routes import Action, Argument
 
 _COMMIT_VERSION: Final = 8
 _DELETE_VERSION: Final = 0
 _MOST_PARTITIONS: Final = 5_000
-_MOST_PARTITION: Final = (1 << 31) - 1
 
 
 def reset_offsets(admin: Admin, body: Mapping[str, Any]) -> None:
@@ -37,7 +36,7 @@ def reset_offsets(admin: Admin, body: Mapping[str, Any]) -> None:
     name, topic, to = text(body, "name"), text(body, "topic"), text(body, "to")
     metadata = metadata_of(admin, topic)
     there = sorted(each.partition_index for each in metadata.topics[0].partitions)
-    partitions = [number(body, "partition", _MOST_PARTITION)] if "partition" in body else there
+    partitions = [number(body, "partition", MOST_PARTITION)] if "partition" in body else there
     if len(partitions) > _MOST_PARTITIONS:
         raise ValueError(f"the topic has more than {_MOST_PARTITIONS} partitions: name one of them")
     if not set(partitions) <= set(there):
@@ -75,7 +74,7 @@ def delete_offsets(admin: Admin, body: Mapping[str, Any]) -> None:
     """Delete the offsets of a group for a topic's partition, or for all partitions that have one."""
     name, topic = text(body, "name"), text(body, "topic")
     if "partition" in body:
-        partitions = [number(body, "partition", _MOST_PARTITION)]
+        partitions = [number(body, "partition", MOST_PARTITION)]
     else:
         partitions = [index for known, index in admin.group(name).committed() if known == topic]
     chosen = [OffsetDeleteRequestPartition(each) for each in partitions]

@@ -4,28 +4,27 @@ from __future__ import annotations
 
 from typing import Final
 
+from klamm_console.arguments import MOST_OFFSET, text
 from klamm_console.console_errors import ConsoleError
 from klamm_console.routes import Question
 
-_MOST_OFFSET: Final = (1 << 63) - 1
-MOST_PARTITION: Final = (1 << 31) - 1
 LONGEST_NAME: Final = 4096
 
 
 def text_of(question: Question, name: str) -> str:
     """Return a text field of the body. Raises ConsoleError."""
-    value = question.body.get(name)
-    if not isinstance(value, str) or len(value) > LONGEST_NAME or not _is_unicode(value):
-        raise ConsoleError(400, f"{name} must be a text")
-    return value
+    try:
+        return text(question.body, name, LONGEST_NAME)
+    except ValueError as error:
+        raise ConsoleError(400, f"{name} must be a text") from error
 
 
-def number_of(question: Question, name: str, default: int, most: int = _MOST_OFFSET) -> int:
+def number_of(question: Question, name: str, default: int, most: int = MOST_OFFSET) -> int:
     """Return a number from the query, which may be -1 to `most`. Raises ConsoleError."""
-    text = question.query.get(name, "") or str(default)
+    given = question.query.get(name, "") or str(default)
     try:
         # An offset or a time has fewer digits.
-        found = int(text) if len(text) < 20 else most + 1
+        found = int(given) if len(given) < 20 else most + 1
     except ValueError:
         found = most + 1
     if not -1 <= found <= most:
@@ -49,10 +48,10 @@ def key_of(question: Question) -> str:
     return key
 
 
-def _is_unicode(text: str) -> bool:
+def _is_unicode(given: str) -> bool:
     """Return False for a text with half of a surrogate pair, which cannot be encoded in a request."""
     try:
-        text.encode()
+        given.encode()
     except UnicodeEncodeError:
         return False
     return True

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from klamm import ServerServices
 from klamm.metrics import Family, HistogramValue
+from klamm_console.worker_answers import answered
 
 _LOOK_WITHIN_S: Final = 2.0
 _SHOWN_CONNECTIONS: Final = 2_000
@@ -91,9 +92,7 @@ def parts_of(services: ServerServices, listener: str) -> list[dict[str, Any]]:
     if services.workers is None:
         return services.listeners[listener].settings_of_parts()
     function = "klamm_console.server_view:parts_of"
-    found: list[dict[str, Any]] | None = services.workers.call_one(function, (listener,), _LOOK_WITHIN_S)
-    if found is None:
-        raise TimeoutError("no worker has an answer; if one has failed, its log has the reason")
+    found: list[dict[str, Any]] = answered(services.workers.call_one(function, (listener,), _LOOK_WITHIN_S))
     return found
 
 

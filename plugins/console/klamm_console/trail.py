@@ -7,6 +7,7 @@ from operator import itemgetter
 from typing import Any, Final
 
 from klamm import ServerServices
+from klamm_console.worker_answers import answered
 
 log = logging.getLogger("klamm.console")
 
@@ -29,10 +30,7 @@ def spool_of(services: ServerServices) -> str:
     Raises OSError if no worker answers.
     """
     if services.workers is not None:
-        found: str | None = services.workers.call_one("klamm_console.trail:spool_of", (), _WITHIN_S)
-        if found is None:
-            raise TimeoutError("no worker has an answer; if one has failed, its log has the reason")
-        return found
+        return str(answered(services.workers.call_one("klamm_console.trail:spool_of", (), _WITHIN_S)))
     audit = services.shared.find("klamm.audit")
     return "" if audit is None else str(audit.settings.spool)
 
