@@ -71,8 +71,8 @@ def empty_line(seen: Row) -> str:
     line = "no connections match" if seen["connections"] else "no connections"
     listeners = seen.get("listeners", [])
     waiting = [f"{one['waiting']} to be accepted by listener {one['listener']}" for one in listeners if one["waiting"]]
-    gates = [gate for one in listeners for gate in keeps_accepting([one], one["listener"])]
-    return "; ".join([line, *([f"waiting: {', '.join(waiting)}"] if waiting else []), *gates])
+    parts = [line, *([f"waiting: {', '.join(waiting)}"] if waiting else []), *keeps_accepting(listeners)]
+    return "; ".join(parts)
 
 
 def _options(arguments: list[str]) -> argparse.Namespace:

@@ -107,11 +107,11 @@ def parts_of(listeners: Iterable[Row], api: str) -> list[str]:
     return list(dict.fromkeys(texts)) or [f"the plugins and the handler set that see {api}"]
 
 
-def keeps_accepting(listeners: Iterable[Row], name: str) -> list[str]:
-    """Return texts that name the gates in which the acceptor of a listener has been waiting."""
+def keeps_accepting(listeners: Iterable[Row]) -> list[str]:
+    """Return texts that name the gates in which the acceptors of these listeners have been waiting."""
     return [
-        f"gate {one['gate']} of [listeners.{name}] gates has not returned for {seconds(one['gate_ms'])}, "
+        f"gate {one['gate']} of [listeners.{one['listener']}] gates has not returned for {seconds(one['gate_ms'])}, "
         f"on {one['accepted_on']}"
         for one in listeners
-        if one["listener"] == name and one["gate"]
+        if one["gate"]
     ]

@@ -136,7 +136,7 @@ def backlog(samples: Samples) -> Iterable[Finding]:
             )
             if overflows:
                 text += f"; {overflows:,.0f}/s found a full queue on this host"
-            why = keeps_accepting(samples.listeners, listener)
+            why = keeps_accepting(one for one in samples.listeners if one["listener"] == listener)
             why = why or [
                 f"gates, max_incoming and processors of [listeners.{listener}]: one of them keeps the acceptor"
             ]
