@@ -44,14 +44,12 @@ _KEPT_COMMITS: Final = {"delta.logRetentionDuration": "interval 100 days"}
 After Delta's 30 days, `compact` would delete the files that a killed `ship` has appended, unless another one starts
 before. With more than 100 days, a busy lake would have millions of files to list.
 """
+_ADD_BYTES: Final = 512
+"""An estimate of the bytes of a file in a commit, besides its path and its statistics."""
 
 
 class CommitTooLargeError(LakeError):
     """A commit would have more bytes than are read."""
-
-
-_ADD_BYTES: Final = 512
-"""An estimate of the bytes of a file in a commit, besides its path and its statistics."""
 
 
 class Named(NamedTuple):

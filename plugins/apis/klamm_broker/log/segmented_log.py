@@ -69,12 +69,7 @@ class SegmentedLog(LogReader):
             recovery_point=recovery_point,
             is_clean=is_clean,
         )
-        leader_epochs = LeaderEpochs(directory, context.operations)
-        try:
-            leader_epochs.load()
-        except CorruptCheckpointError as error:
-            log.warning("%s: it is ignored", error)
-        leader_epochs.truncate_from_end(loaded.end_offset)
+        leader_epochs = _leader_epochs(directory, context, loaded.end_offset)
         active = loaded.segments[-1]
         active.resume()
         end_offset = loaded.end_offset
@@ -312,3 +307,14 @@ def storage_error(error: OSError) -> KafkaError:
     """Return the error that a client gets for a failed system call."""
     # The error has no path, because clients need not know it.
     return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, error.strerror or "The disk fails.")
+
+
+def _leader_epochs(directory: Path, context: LogContext, end_offset: int) -> LeaderEpochs:
+    """Return the stored leader epochs below the end of the log; without any if their file is corrupt."""
+    leader_epochs = LeaderEpochs(directory, context.operations)
+    try:
+        leader_epochs.load()
+    except CorruptCheckpointError as error:
+        log.warning("%s: it is ignored", error)
+    leader_epochs.truncate_from_end(end_offset)
+    return leader_epochs
