@@ -45,7 +45,7 @@ def set_quota(admin, key, value, entity=("client-id", "app")):
 
 
 def wait_until_throttled(server, throttled):
-    """Wait until requests are charged to throttles, or until they are no longer charged."""
+    """Wait until the server charges requests to throttles, or until it charges none."""
     wait_until(lambda: bool(server.server.listeners[0].context.throttles) is throttled)
 
 

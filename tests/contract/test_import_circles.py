@@ -54,7 +54,7 @@ AUDIT_LAYERS = (
 
 NOT_IN_REQUESTS = {"asyncio", "multiprocessing", "select", "selectors", "socket", "ssl", "threading"}
 
-# Exceptions that must be removed. A test fails if one is no longer needed. Do not add any.
+# Exceptions that must be removed. A test fails if one has become unnecessary. Do not add any.
 KNOWN_CIRCLES: dict[str, set[str]] = {}
 KNOWN_UPWARD: set[str] = set()
 # This module has the threads of handlers. Everything else in `requests` runs on the calling thread.

@@ -128,8 +128,10 @@ def rates_of(loads, seconds):
 
 
 def share_of_neighbour(server, request, turns):
-    """How much of what it has alone an unlimited client keeps: turn by turn with and without the limited ones, since
-    what else a machine does changes faster than that."""
+    """Return the share of its rate alone that an unlimited client keeps beside limited ones.
+
+    Turns with and without the limited clients alternate, because the load of other programs changes all the time.
+    """
     warm_up_s = 1.0
     seconds = warm_up_s + 2 * turns * TURN_S
     limited = limited_pair(server, seconds, request)

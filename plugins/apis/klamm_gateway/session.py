@@ -171,8 +171,8 @@ class ClientSession:
             protocol.stream.abort(reason)
         waiting = [*protocol.exchanges]
         _lose(waiting, reason, sent=protocol.was_ready)
-        # In two cases no `ForwardedRequest` has closed the client's connection: the request that caused an internal
-        # error is no longer waiting, and a Produce without a response never waits.
+        # In two cases no `ForwardedRequest` has closed the client's connection: a request that caused an internal
+        # error has stopped waiting, and a Produce without a response never waits.
         if error.reason == INTERNAL_ERROR or (not waiting and protocol.has_unsent):
             self._link.close(reason)
 

@@ -171,7 +171,7 @@ def _attributes(event: RequestEvent) -> dict[str, str | int]:
 
 
 def _only_topic(request: Any) -> Any:
-    """Return the topic's name if the request names one topic alone. A request with many topics takes no longer."""
+    """Return the topic's name if the request names one topic alone. The number of topics costs no time."""
     for field in ("topics", "topic_data"):
         topics = getattr(request, field, None)
         if isinstance(topics, list) and len(topics) == 1:

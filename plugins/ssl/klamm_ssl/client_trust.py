@@ -78,7 +78,7 @@ class ClientTrust:
         self._leaf_only = leaf_only
 
     def rejection_reason(self, chain: Chain, *, is_whole: bool) -> str | None:
-        """Return the reason why a client's certificate is no longer trusted, or None if it is still trusted.
+        """Return the reason why a client's certificate has lost its trust, or None if it is still trusted.
 
         A complete chain (`is_whole`) ends at a certificate that was trusted at the handshake. For a resumed session
         only the client's own certificate is known.

@@ -121,7 +121,7 @@ class SslTransport(Transport):
             self._timers.append(scheduler.every(self.settings.reload_interval_ms, self._reload_changed))
 
     def _watch_sessions(self) -> None:
-        """Create the registry that closes connections whose certificate is no longer valid, if the settings need it."""
+        """Create the registry that closes connections whose certificate has become invalid, if the settings need it."""
         if self._sessions is None and self.settings.revoke_sessions and self.settings.client_auth != "none":
             self._sessions = SessionRegistry(self._listener, _end_session)
 

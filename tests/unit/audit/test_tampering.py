@@ -47,7 +47,7 @@ def signers(tmp_path_factory):
 class Attack:
     """Someone who can write to the spool and has no key.
 
-    `touched` are the segments that are no longer what they were.
+    `touched` are the segments that it has changed.
     """
 
     def __init__(self, folder, choose):

@@ -241,7 +241,7 @@ def test_an_append_that_reaches_a_limit_is_answered_once_and_with_a_whole_batch(
 
 
 def test_a_fetch_waits_for_at_most_the_bytes_of_a_response(harness: BrokerHarness) -> None:
-    """As in Kafka, `min_bytes` is at most the maximum size of the response."""
+    """Hold `min_bytes` to the maximum size of the response, as Kafka does."""
     harness.create_topic("t")
     harness.produce("t", b"x" * 1000)
     request = fetch_request("t", (0, 0), max_wait_ms=500, min_bytes=100_000, max_bytes=1000)

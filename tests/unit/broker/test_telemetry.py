@@ -243,7 +243,7 @@ def gauge(harness: BrokerHarness, name: str) -> float:
 def test_the_owner_with_most_clients_loses_the_oldest_one(
     harness: BrokerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of its clients, the one that was idle for longest loses its values."""
+    """Drop the values of the client of this owner that was idle for longest."""
     monkeypatch.setattr("klamm_broker.telemetry.clients.MAX_CLIENTS", 10)
     harness.reopen()
     alter(harness, CLIENT_METRICS, "a", ("metrics", SET, "*"))

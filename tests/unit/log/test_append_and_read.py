@@ -294,7 +294,7 @@ def batch_from(base_ms: int, *deltas_ms: int) -> bytearray:
 def test_timestamps_before_1970_are_checked_one_by_one(
     open_log: OpenLog, base_ms: int, deltas_ms: tuple[int, ...], refused: list[int]
 ) -> None:
-    """As in Kafka: by default the earliest accepted timestamp is 2^63 - 1 before now."""
+    """Accept timestamps down to 2^63 - 1 ms before now by default, as Kafka does."""
     playbook = open_log()
     batch = batch_from(base_ms, *deltas_ms)
     if not refused:
@@ -337,7 +337,7 @@ def test_timestamps_beyond_64_bits_are_replaced_if_the_broker_sets_them(
 
 @pytest.mark.parametrize("kind", ["CreateTime", "LogAppendTime"])
 def test_a_topic_that_recompresses_refuses_timestamps_before_1970(open_log: OpenLog, kind: str) -> None:
-    """As in Kafka. A record without a timestamp has -1."""
+    """Refuse them as Kafka does. A record without a timestamp has -1."""
     playbook = open_log(message_timestamp_type=kind, compression_type="gzip")
     with pytest.raises(RecordValidationError) as error:
         playbook.log.append(bytes(batch_from(-1, 0, -1, 6)), now_ms=START_MS)

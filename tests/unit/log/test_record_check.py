@@ -52,7 +52,7 @@ def check(batch: bytes | bytearray, max_bytes: int = record_check.MAX_UNCOMPRESS
 @pytest.mark.parametrize("codec", list(CODECS))
 @pytest.mark.parametrize("larger", [0, 1])
 def test_a_record_of_a_compressed_batch_has_a_limit(codec: Codec, larger: int) -> None:
-    """As in Kafka, the limit counts decompressed bytes without the length field.
+    """Count decompressed bytes without the length field, as Kafka does.
 
     Uncompressed records have no such limit.
     """

@@ -37,7 +37,7 @@ class Elections:
         self._lock = threading.Lock()
 
     def load(self) -> None:
-        """Read the stored leaderships; nodes that no longer exist are left out. Raises StoreError."""
+        """Read the stored leaderships, without nodes that have been removed. Raises StoreError."""
         rows = self._store.read("SELECT key, value FROM cluster WHERE key LIKE ?", (LEADERSHIP_ROWS + "%",))
         for key, value in rows:
             topic = self._topics.by_id(bytes.fromhex(key.removeprefix(LEADERSHIP_ROWS)))

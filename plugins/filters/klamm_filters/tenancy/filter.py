@@ -24,7 +24,7 @@ _FETCHES: Final = (ApiKey.FETCH, ApiKey.SHARE_FETCH)
 _NAMES: Final = ("topicName", "groupId", "transactionalId")
 _TEXTS: Final = ("error_message", "batch_index_error_message", "acknowledge_error_message", "status_detail")
 _UNUSED_FROM: Final = {(ApiKey.OFFSET_FETCH, "group_id"): 8, (ApiKey.FIND_COORDINATOR, "key"): 4}
-"""The version from which on a request no longer has the field."""
+"""The first version of a request without the field."""
 _KEPT_PRINCIPALS: Final = 10_000
 
 
